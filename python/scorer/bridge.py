@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scorer._scorer import (
     FILE_DESCRIPTOR_SET,
+    FeatureFeed,
     FeatureStore,
     Forest,
     LogReader,
@@ -50,6 +51,7 @@ from scorer._scorer import RuleSet as RawRuleSet
 
 __all__ = [
     "FILE_DESCRIPTOR_SET",
+    "FeatureFeed",
     "FeatureStore",
     "Forest",
     "LogReader",

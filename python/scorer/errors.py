@@ -18,6 +18,9 @@
     ├── LogError                    the decision log cannot be written or read
     ├── ShipError                   a decision log cannot be shipped to a sink
     │   └── SinkUnavailableError    ... because the sink does not answer; a later try may succeed
+    ├── FeedError                   events that cannot be brought to the state of features
+    │   ├── FeedUnavailableError    ... because a service does not answer; a later try may succeed
+    │   └── PositionMovedError      ... because another process has moved the position, or it was lost
     ├── OperatorError               what the Kubernetes operator refuses, or cannot do
     │   └── ClusterError            a request that the Kubernetes API did not fulfil
     ├── ServerError                 the data plane cannot start, stop or do what is asked
@@ -53,6 +56,8 @@ __all__ = [
     "ConfigError",
     "ControlError",
     "ControlUnavailableError",
+    "FeedError",
+    "FeedUnavailableError",
     "ForestError",
     "ForkedProcessError",
     "InvalidLanesError",
@@ -62,6 +67,7 @@ __all__ = [
     "ManagedCheckpointError",
     "NothingToRestoreError",
     "OperatorError",
+    "PositionMovedError",
     "RegistryError",
     "RegistryUnavailableError",
     "ScorerError",
@@ -147,6 +153,18 @@ class ShipError(ScorerError):
 
 class SinkUnavailableError(ShipError):
     """A sink, or the log's disk, that does not answer; a later try may succeed."""
+
+
+class FeedError(ScorerError):
+    """Events that a feed cannot bring to the state of features."""
+
+
+class FeedUnavailableError(FeedError):
+    """A broker, a server or Redis that does not answer; a later try may succeed."""
+
+
+class PositionMovedError(FeedError):
+    """The position of a partition was moved by another process or lost; it must be read again."""
 
 
 class OperatorError(ScorerError):

@@ -2,13 +2,16 @@
 //! every new error must be added here.
 
 use pyo3::prelude::*;
-use scorer_server::{ListError, LoadError, ServerError, SwapError, UnloadError};
+use scorer_server::{ListError, LoadError, ServerError, SwapError, UnloadError, WriteError};
 
 mod python {
     pyo3::import_exception!(scorer.errors, ConfigError);
+    pyo3::import_exception!(scorer.errors, FeedError);
+    pyo3::import_exception!(scorer.errors, FeedUnavailableError);
     pyo3::import_exception!(scorer.errors, ForkedProcessError);
     pyo3::import_exception!(scorer.errors, LoadError);
     pyo3::import_exception!(scorer.errors, LogError);
+    pyo3::import_exception!(scorer.errors, PositionMovedError);
     pyo3::import_exception!(scorer.errors, ServerError);
     pyo3::import_exception!(scorer.errors, SwapError);
     pyo3::import_exception!(scorer.loadtest.errors, LoadTestError);
@@ -25,10 +28,13 @@ pub(crate) struct Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Config,
+    Feed,
+    FeedUnavailable,
     Forked,
     Load,
     LoadTest,
     Log,
+    PositionMoved,
     Server,
     Swap,
 }
@@ -172,6 +178,17 @@ impl From<serde_json::Error> for Failure {
     }
 }
 
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Failure {
+        let class = match &error {
+            WriteError::Unavailable { .. } => Class::FeedUnavailable,
+            WriteError::Moved => Class::PositionMoved,
+            WriteError::Definition { .. } => Class::Feed,
+        };
+        Failure::new(class, error)
+    }
+}
+
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> PyErr {
         let Failure { class, message } = failure;
@@ -182,6 +199,9 @@ impl From<Failure> for PyErr {
             Class::LoadTest => python::LoadTestError::new_err(message),
             Class::Log => python::LogError::new_err(message),
             Class::Server => python::ServerError::new_err(message),
+            Class::Feed => python::FeedError::new_err(message),
+            Class::FeedUnavailable => python::FeedUnavailableError::new_err(message),
+            Class::PositionMoved => python::PositionMovedError::new_err(message),
             Class::Swap => python::SwapError::new_err(message),
         }
     }

@@ -4,6 +4,7 @@ mod bundle;
 mod enter;
 mod error;
 mod features;
+mod feed;
 mod forest;
 mod hex;
 mod identity;
@@ -30,6 +31,8 @@ mod _scorer {
     };
     #[pymodule_export]
     use crate::features::{FeatureStore, canonical_features, feature_digests};
+    #[pymodule_export]
+    use crate::feed::FeatureFeed;
     #[pymodule_export]
     use crate::forest::Forest;
     #[pymodule_export]

@@ -140,6 +140,9 @@ pub enum Rejection {
     /// No feature set is configured.
     #[error("this server has no feature sets; configure them in [features] sets")]
     NoFeatureSets,
+    /// The state of features is not in this server.
+    #[error("this server reads features from Redis; send events to the topic of its feed")]
+    EventsElsewhere,
     /// The number of events is out of range.
     #[error("events: {got} are given; send 1 to {max} in one request")]
     EventCount {

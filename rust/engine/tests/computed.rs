@@ -88,7 +88,7 @@ impl FeatureReader for Reader {
         let before = self.reads.fetch_add(1, Relaxed) as f32;
         let value = keys[0].map_or(7.0, |key| before + key.parse::<f32>().unwrap());
         out.fill(value);
-        let found = Found { unknown_entity: keys[0] == Some("0") };
+        let found = Found { unknown_entity: keys[0] == Some("0"), unusable: u16::from(keys[0] == Some("9")) };
         let values = out.to_vec();
         match self.mode {
             Mode::Ready => Loading::Ready(found),

@@ -74,14 +74,25 @@ impl EntityKind {
 // === impl EntityState ===
 
 impl EntityState {
-    fn new(kind: &EntityKind) -> EntityState {
+    pub(crate) fn new(kind: &EntityKind) -> EntityState {
         let mut data = Vec::new();
         kind.slots.iter().for_each(|slot| tiles::empty(slot, &mut data));
         data.shrink_to_fit();
         EntityState { newest_us: i64::MIN, data }
     }
 
-    fn apply(&mut self, kind: &EntityKind, event: &Event<'_>, received_at_us: i64) {
+    /// The state that [`EntityState::parts`] returned; `None` if it does not fit the definition.
+    pub(crate) fn restore(kind: &EntityKind, newest_us: i64, data: &[u8]) -> Option<EntityState> {
+        let state = EntityState { newest_us, data: data.to_vec() };
+        state.is_complete(kind).then_some(state)
+    }
+
+    /// Time of the newest event, and the states of the slots.
+    pub(crate) fn parts(&self) -> (i64, &[u8]) {
+        (self.newest_us, &self.data)
+    }
+
+    pub(crate) fn apply(&mut self, kind: &EntityKind, event: &Event<'_>, received_at_us: i64) {
         self.newest_us = self.newest_us.max(event.occurred_at_us);
         let mut at = 0;
         for slot in &kind.slots {

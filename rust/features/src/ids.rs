@@ -60,6 +60,17 @@ impl Ids {
         Some(shard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Time in microseconds for which an id is remembered.
+    pub(crate) fn remember_us(&self) -> i64 {
+        self.remember_us
+    }
+
+    /// The first half of a SHA-256 of kind and id.
+    pub(crate) fn name_of(kind: &str, id: &str) -> [u8; 16] {
+        let digest = Sha256::new().chain_update(kind).chain_update([0]).chain_update(id).finalize();
+        digest.first_chunk().copied().unwrap_or_default()
+    }
+
     /// Random bits.
     pub(crate) fn random() -> u128 {
         let half = || u128::from(RandomState::new().hash_one(()));

@@ -53,6 +53,24 @@ pub(crate) fn all(sets: &[SetState], salt: u128) -> BTreeMap<String, EventKind> 
     kinds
 }
 
+/// The declaration of the kind of an event.
+///
+/// # Errors
+/// No set declares the kind.
+pub(crate) fn declared<'a>(
+    kinds: &'a BTreeMap<String, EventKind>,
+    event: &Event<'_>,
+) -> Result<&'a EventKind, EventError> {
+    kinds.get(event.kind).ok_or_else(|| {
+        let known: Vec<&str> = kinds.keys().map(String::as_str).collect();
+        Refusal::UnknownKind.error(format!(
+            "kind {:?} is not declared; the feature sets of this server declare {}",
+            shown(event.kind),
+            known.join(", ")
+        ))
+    })
+}
+
 // === impl EventKind ===
 
 impl EventKind {

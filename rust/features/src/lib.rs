@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod blob;
 mod bytes;
 mod canonical;
 mod check;
@@ -29,6 +30,7 @@ mod store;
 mod tiles;
 mod value;
 
+pub use blob::{BlobError, Blobs, Changes, Part};
 pub use definition::{Aggregate, EventDefinition, Feature, FeatureSet, Ratio, Window};
 pub use error::{DefinitionError, EventError, OpenError, PlanError, Refusal};
 pub use event::Event;

@@ -202,9 +202,46 @@ impl Plan {
         now_us: i64,
         out: &mut [f32],
     ) -> Known {
+        self.read_groups(sets, keys, out, |_, group, state, kind, key, values| {
+            Some(state.with(group.kind, key, |entities| {
+                group.read(kind, entities.get(key), now_us, values);
+            }))
+        })
+    }
+
+    /// Reads the features from states by the position of their group. `state` returns `None` for one that cannot be
+    /// used: the entity then counts as one without key.
+    pub(crate) fn read_states<'a>(
+        &self,
+        sets: &[SetState],
+        keys: &[Option<&str>],
+        now_us: i64,
+        out: &mut [f32],
+        state: impl Fn(usize) -> Option<Option<&'a EntityState>>,
+    ) -> Known {
+        self.read_groups(sets, keys, out, |at, group, _, kind, _, values| {
+            let state = state(at)?;
+            group.read(kind, state, now_us, values);
+            Some(state.is_some())
+        })
+    }
+
+    /// Positions of set, kind of entities and entity, for each state that a read needs.
+    pub(crate) fn groups(&self) -> impl ExactSizeIterator<Item = (usize, usize, usize)> {
+        self.groups.iter().map(|group| (group.set, group.kind, group.entity))
+    }
+
+    /// Reads the groups by `read`, which returns whether there is state, and `None` if it cannot be used.
+    fn read_groups(
+        &self,
+        sets: &[SetState],
+        keys: &[Option<&str>],
+        out: &mut [f32],
+        read: impl Fn(usize, &Group, &SetState, &EntityKind, &str, &mut [f64]) -> Option<bool>,
+    ) -> Known {
         let mut values = [f64::NAN; MAX_VALUES];
-        let (mut with_key, mut with_state) = (0_u16, 0_u16);
-        for group in &self.groups {
+        let (mut with_key, mut with_state, mut unusable) = (0_u16, 0_u16, 0_u16);
+        for (at, group) in self.groups.iter().enumerate() {
             let Some(key) = keys.get(group.entity).copied().flatten() else { continue };
             let Some((state, kind)) =
                 sets.get(group.set).and_then(|state| Some((state, state.kinds.get(group.kind)?)))
@@ -212,13 +249,13 @@ impl Plan {
                 continue;
             };
             with_key |= 1 << group.entity;
-            let known = state.with(group.kind, key, |entities| {
-                group.read(kind, entities.get(key), now_us, &mut values);
-            });
-            if known {
-                with_state |= 1 << group.entity;
+            match read(at, group, state, kind, key, &mut values) {
+                Some(true) => with_state |= 1 << group.entity,
+                Some(false) => {}
+                None => unusable |= 1 << group.entity,
             }
         }
+        with_key &= !unusable;
         let value = |place: usize| values.get(place).copied().unwrap_or(f64::NAN);
         let mut known = Known::default();
         for (number, (output, to)) in self.outputs.iter().zip(out).enumerate() {

@@ -13,7 +13,7 @@ use crate::frame::OwnedEvent;
 use crate::ids::{Ids, Place};
 use crate::journal::Journal;
 pub use crate::journal::Written;
-use crate::kinds::{self, EventKind, shown};
+use crate::kinds::{self, EventKind};
 use crate::plan::{Known, Plan};
 use crate::segments;
 use crate::snapshot;
@@ -230,14 +230,7 @@ impl Store {
     }
 
     fn check(&self, event: &Event<'_>, received_at_us: i64) -> Result<&EventKind, EventError> {
-        let Some(kind) = self.kinds.get(event.kind) else {
-            let known: Vec<&str> = self.kinds.keys().map(String::as_str).collect();
-            return Err(Refusal::UnknownKind.error(format!(
-                "kind {:?} is not declared; the feature sets of this server declare {}",
-                shown(event.kind),
-                known.join(", ")
-            )));
-        };
+        let kind = kinds::declared(&self.kinds, event)?;
         kind.check(event, received_at_us)?;
         Ok(kind)
     }

@@ -45,9 +45,10 @@ mod tracing;
 
 pub use config::{FeatureConfig, Role, ServerConfig, SocketMode, TracingConfig};
 pub use error::ServerError;
-pub use features::StoreStatus;
+pub use features::{FeatureFeed, FeedMessage, StoreStatus};
 pub use rollout::LoadFor;
 pub use run::Addresses;
+pub use scorer_engine::PrivacyConfig;
 pub use scorer_engine::{
     CapsConfig, CheckpointConfig, Condition, DurabilityClass, FallbackConfig, Kind, Lane, LaneTable,
     ListError, ListReport, LoadError, LoadReport, LogSettings, Mode, ObserveLane, OnCap, Op, Refuse, Stages,
@@ -55,6 +56,7 @@ pub use scorer_engine::{
 };
 #[cfg(feature = "fault-injection")]
 pub use scorer_engine::{Fault, Slowness};
+pub use scorer_features_redis::{Position, RedisConfig, WriteError};
 pub use scorer_http::bind::BindError;
 #[cfg(feature = "fault-injection")]
 pub use scorer_observe::LaneFault;

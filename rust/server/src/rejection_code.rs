@@ -45,9 +45,10 @@ pub(crate) fn code(rejection: &Rejection) -> Code {
         | Rejection::OutcomeRange { .. }
         | Rejection::OutcomeRevision { .. } => Code::InvalidArgument,
         Rejection::Token(_) | Rejection::Unproven => Code::PermissionDenied,
-        Rejection::Fingerprint { .. } | Rejection::NoCovers { .. } | Rejection::NoFeatureSets => {
-            Code::FailedPrecondition
-        }
+        Rejection::Fingerprint { .. }
+        | Rejection::NoCovers { .. }
+        | Rejection::NoFeatureSets
+        | Rejection::EventsElsewhere => Code::FailedPrecondition,
         Rejection::UnknownCheckpoint { .. } | Rejection::BundleNotHeld { .. } => Code::NotFound,
         Rejection::ContentDiffers { .. } | Rejection::OutcomeConflict { .. } => Code::AlreadyExists,
         Rejection::Deadline => Code::DeadlineExceeded,

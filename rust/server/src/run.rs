@@ -135,6 +135,9 @@ impl Running {
         let mut socket = None;
         {
             let _guard = runtime.enter();
+            if let Some(redis) = &services.redis {
+                redis.start(runtime.handle());
+            }
             if let Some(tcp) = listeners.tcp {
                 let listener =
                     scorer_os::tcp::TcpListener::from_std(tcp).map_err(start("the TCP listener"))?;

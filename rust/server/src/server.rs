@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::config::{Role, ServerConfig, check_name};
 use crate::counters::Counters;
 use crate::error::ServerError;
-use crate::features::FeatureStore;
+use crate::features::{FeatureStore, RedisFeatures};
 use crate::health::Health;
 use crate::rollout::{LoadFor, Rollouts};
 use crate::run::{Addresses, Listeners, Running};
@@ -502,8 +502,14 @@ fn services(
     let security = Arc::new(Security::new(&config, &events)?);
     let rollouts = Arc::new(Rollouts::new(Arc::clone(&events)));
     let features = config.features.as_ref();
-    let features =
-        features.map(|features| FeatureStore::open(features, started_at_us, &events)).transpose()?;
+    let redis = features.map(|features| RedisFeatures::new(features, &events)).transpose()?.flatten();
+    let features = features
+        .filter(|features| features.redis.is_none())
+        .map(|features| FeatureStore::open(features, started_at_us, &events))
+        .transpose()?;
+    let feature_source = features.clone().map(|store| store as Arc<dyn FeatureSource>);
+    let feature_source =
+        feature_source.or_else(|| redis.clone().map(|redis| redis as Arc<dyn FeatureSource>));
     let settings = EngineConfig {
         checkpoints: config.checkpoints.clone(),
         log: config.log.clone(),
@@ -514,7 +520,7 @@ fn services(
         trust: config.bundles.clone(),
         outcomes: config.outcomes.clone(),
         explain_queue: config.explain_queue,
-        feature_source: features.clone().map(|store| store as Arc<dyn FeatureSource>),
+        feature_source,
         feature_share: config.features.as_ref().map_or(1.0, |features| features.sla_share),
         ..EngineConfig::default()
     };
@@ -554,6 +560,7 @@ fn services(
         counters: Counters::new(&config),
         rollouts,
         features,
+        redis,
         tracer,
         token_keys,
         started,

@@ -98,7 +98,9 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>, 
             answered(match message {
                 Ok(message) => {
                     let store = services.features.as_deref();
-                    record_events(&services.engine, store, &arrival, message).await.map_err(grpc_status::of)
+                    record_events(&services.engine, store, services.redis.is_some(), &arrival, message)
+                        .await
+                        .map_err(grpc_status::of)
                 }
                 Err(status) => Err(status),
             })

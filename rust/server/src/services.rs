@@ -11,7 +11,7 @@ use scorer_observe::{ObserveLanes, Observers, SchemaCache};
 
 use crate::config::{Role, ServerConfig};
 use crate::counters::Counters;
-use crate::features::FeatureStore;
+use crate::features::{FeatureStore, RedisFeatures, StoreStatus};
 use crate::health::Health;
 use crate::rollout::Rollouts;
 use crate::security::Security;
@@ -34,8 +34,10 @@ pub(crate) struct Services {
     pub(crate) schemas: SchemaCache,
     pub(crate) counters: Counters,
     pub(crate) rollouts: Arc<Rollouts>,
-    /// The store of computed features, if feature sets are configured.
+    /// The store of computed features, if feature sets are configured and their state is in this process.
     pub(crate) features: Option<Arc<FeatureStore>>,
+    /// The computed features whose state is in Redis, if it is configured.
+    pub(crate) redis: Option<Arc<RedisFeatures>>,
     /// Samples requests for traces, if traces are configured.
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// The key file of decision tokens that was read at the start, if one is configured.
@@ -60,6 +62,12 @@ impl Services {
         if let Some(log) = &self.engine.log {
             log.report_upkeep(&self.engine.events);
         }
+    }
+
+    /// The status of the source of computed features, if one is configured.
+    pub(crate) fn feature_status(&self) -> Option<StoreStatus> {
+        let store = self.features.as_ref().map(|store| store.status());
+        store.or_else(|| self.redis.as_ref().map(|redis| redis.status()))
     }
 
     /// Activates lanes, and the observe lanes if given.

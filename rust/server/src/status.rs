@@ -162,7 +162,7 @@ impl Status {
             lane_table: table.version,
             bundles: bundles.iter().map(|loaded| BundleStatus::of(loaded, &bundles, &table)).collect(),
             lists: services.engine.lists.status(&services.engine.bundles),
-            feature_store: services.features.as_ref().map(|store| store.status()),
+            feature_store: services.feature_status(),
             previous: previous.collect(),
             promises: promises.collect(),
             observers: services.observers.status(),

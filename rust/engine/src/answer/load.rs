@@ -30,6 +30,8 @@ pub(crate) struct Waiting {
 pub(crate) struct Preloaded {
     values: Result<Vec<f32>, Defaulted>,
     at_us: i64,
+    /// One bit for each entity whose state cannot be used.
+    unusable: u16,
 }
 
 // === impl Computed ===
@@ -57,6 +59,7 @@ impl Computed {
             Loading::Failed => Err(Defaulted::Failed),
         };
         self.count(result, began.elapsed());
+        origins.unusable = result.map_or(0, |found| found.unusable);
         self.apply(result.map(|_| &**values), keys, row, &mut origins);
         Filled::Done(origins)
     }
@@ -64,6 +67,7 @@ impl Computed {
     /// Fills the columns with values that were read before.
     pub(crate) fn fill_with(&self, preloaded: &Preloaded, keys: &dyn EntityKeys, row: &mut [f32]) -> Origins {
         let mut origins = Origins::at(preloaded.at_us);
+        origins.unusable = preloaded.unusable;
         self.note_stated(row, &mut origins);
         self.apply(preloaded.values.as_deref().map_err(|reason| *reason), keys, row, &mut origins);
         origins
@@ -88,7 +92,7 @@ impl Waiting {
 
     /// Waits for the values, at most until `until`.
     pub(crate) async fn wait_until(
-        self,
+        mut self,
         engine: &Engine,
         until: Instant,
         computed: &Computed,
@@ -99,11 +103,12 @@ impl Waiting {
         engine.watchdog.watch(until, watched);
         let read = tokio::select! {
             biased;
-            read = self.read => read.map_err(|_| Defaulted::Failed),
+            read = &mut self.read => read.map_err(|_| Defaulted::Failed),
             _ = expired.wait() => Err(Defaulted::Late),
         };
         let counted = read.as_ref().map(|(_, found)| *found).map_err(|reason| *reason);
         computed.count(counted, self.began.elapsed());
+        self.origins.unusable = counted.map_or(0, |found| found.unusable);
         (read.map(|(values, _)| values), self.origins)
     }
 }
@@ -125,11 +130,11 @@ pub(crate) async fn read_all<const N: usize>(
         Some(match computed.begin(keys, at_us, &mut values) {
             Loading::Ready(found) => {
                 computed.count(Ok(found), began.elapsed());
-                (computed, Begun::Read(Ok(values)))
+                (computed, Begun::Read(Ok(values), found.unusable))
             }
             Loading::Failed => {
                 computed.count(Err(Defaulted::Failed), began.elapsed());
-                (computed, Begun::Read(Err(Defaulted::Failed)))
+                (computed, Begun::Read(Err(Defaulted::Failed), 0))
             }
             Loading::Waiting(read) => {
                 (computed, Begun::Waiting(Waiting { read, began, origins }, checkpoint))
@@ -142,13 +147,13 @@ pub(crate) async fn read_all<const N: usize>(
         let Some((computed, Begun::Waiting(..))) = place else { continue };
         let computed = *computed;
         if let Some((_, Begun::Waiting(waiting, checkpoint))) = place.take() {
-            let (values, _) = waiting.wait(engine, arrival, checkpoint, computed).await;
-            *place = Some((computed, Begun::Read(values)));
+            let (values, origins) = waiting.wait(engine, arrival, checkpoint, computed).await;
+            *place = Some((computed, Begun::Read(values, origins.unusable)));
         }
     }
     let mut known: Vec<([u8; 32], f32)> = Vec::new();
     begun.map(|place| {
-        let (computed, Begun::Read(mut values)) = place? else { return None };
+        let (computed, Begun::Read(mut values, unusable)) = place? else { return None };
         if let Ok(values) = &mut values {
             for ((_, digest), value) in computed.named().zip(values) {
                 match known.iter().find(|(other, _)| other == digest) {
@@ -157,12 +162,12 @@ pub(crate) async fn read_all<const N: usize>(
                 }
             }
         }
-        Some(Preloaded { values, at_us })
+        Some(Preloaded { values, at_us, unusable })
     })
 }
 
 /// A read of [`read_all`].
 enum Begun<'a> {
-    Read(Result<Vec<f32>, Defaulted>),
+    Read(Result<Vec<f32>, Defaulted>, u16),
     Waiting(Waiting, &'a Checkpoint),
 }

@@ -148,7 +148,10 @@ impl Computed {
         let mut origins = Origins::at(at_us);
         self.count(result, began.elapsed());
         match result {
-            Ok(_) => self.note_missing_keys(keys, &mut origins),
+            Ok(found) => {
+                origins.unusable = found.unusable;
+                self.note_missing(keys, &mut origins);
+            }
             Err(reason) => origins.default_for(reason),
         }
         origins
@@ -181,7 +184,7 @@ impl Computed {
             }
         }
         match values {
-            Ok(_) => self.note_missing_keys(keys, origins),
+            Ok(_) => self.note_missing(keys, origins),
             Err(reason) => origins.default_for(reason),
         }
         self.counters.stated.fetch_add(u64::from(origins.stated()), Relaxed);
@@ -190,16 +193,21 @@ impl Computed {
         }
     }
 
-    fn note_missing_keys(&self, keys: &dyn EntityKeys, origins: &mut Origins) {
+    /// Notes the columns with defaults because an entity has no key, or its state cannot be used.
+    fn note_missing(&self, keys: &dyn EntityKeys, origins: &mut Origins) {
         let mut missing = 0_u16;
         for (at, entity) in self.entities().iter().enumerate() {
             if keys.key(entity).is_none() {
                 missing |= 1 << at;
             }
         }
-        let mut read = self.reader.columns().iter().enumerate();
-        if missing != 0 && read.any(|(at, column)| column.entities & missing != 0 && !origins.is_stated(at)) {
-            origins.default_for(Defaulted::NoKey);
+        for (entities, reason) in [(missing, Defaulted::NoKey), (origins.unusable, Defaulted::Failed)] {
+            let mut read = self.reader.columns().iter().enumerate();
+            if entities != 0
+                && read.any(|(at, column)| column.entities & entities != 0 && !origins.is_stated(at))
+            {
+                origins.default_for(reason);
+            }
         }
     }
 

@@ -14,6 +14,8 @@ pub struct Origins {
     pub at_us: i64,
     /// One bit for each column whose value the request stated, by its position among the computed columns.
     stated: [u64; MAX_COLUMNS / 64],
+    /// One bit for each entity whose state cannot be used.
+    pub(crate) unusable: u16,
 }
 
 // === impl Origins ===

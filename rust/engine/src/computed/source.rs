@@ -59,6 +59,9 @@ pub enum Loading {
 pub struct Found {
     /// Whether the source has never seen one of the entities.
     pub unknown_entity: bool,
+    /// One bit for each entity whose state cannot be used, by its position in [`FeatureReader::entities`]. The features
+    /// that need it have their declared defaults.
+    pub unusable: u16,
 }
 
 /// A read failed.

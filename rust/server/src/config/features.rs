@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use scorer_features_redis::RedisConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -20,6 +21,9 @@ pub struct FeatureConfig {
     /// Greatest memory of the state in bytes.
     #[serde(default = "default_memory_bytes")]
     pub memory_bytes: u64,
+    /// Redis or Valkey, if the state is there and not in this process.
+    #[serde(default)]
+    pub redis: Option<RedisConfig>,
     /// Share of the SLA that loading the features of a request may take, above 0 and at most 1.
     #[serde(default = "default_sla_share")]
     pub sla_share: f64,
@@ -33,6 +37,15 @@ impl FeatureConfig {
         if self.sets.is_empty() || self.sets.len() > SETS {
             let got = self.sets.len();
             wrong.push(format!("\"features\": {got} sets; configure 1 to {SETS}, or remove \"features\""));
+        }
+        if let Some(redis) = &self.redis {
+            redis.check(wrong);
+            if self.directory.is_some() {
+                wrong.push(
+                    "\"features\": directory is for the store in this process and the source is redis; remove it"
+                        .to_owned(),
+                );
+            }
         }
         if !(1 << 20..=1 << 40).contains(&self.memory_bytes) {
             wrong.push(format!("\"features\": memory_bytes is {}; use 1 MiB to 1 TiB", self.memory_bytes));

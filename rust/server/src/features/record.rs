@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
-use scorer_engine::{Arrival, Engine, Rejection};
+use scorer_engine::{Arrival, Engine, Privacy, Rejection};
 use scorer_features::{Event as Recordable, EventError, Recorded};
 use scorer_proto::v1::{Event, EventResult, EventStatus, RecordEventsRequest, RecordEventsResponse};
 
+use super::feed::Fields;
 use super::store::FeatureStore;
 
 /// Greatest number of events of one request.
@@ -21,10 +22,12 @@ pub(crate) const PRIVACY: &str = "privacy";
 pub(crate) async fn record_events(
     engine: &Engine,
     store: Option<&FeatureStore>,
+    is_elsewhere: bool,
     arrival: &Arrival,
     request: RecordEventsRequest,
 ) -> Result<RecordEventsResponse, Rejection> {
-    let store = store.ok_or(Rejection::NoFeatureSets)?;
+    let missing = if is_elsewhere { Rejection::EventsElsewhere } else { Rejection::NoFeatureSets };
+    let store = store.ok_or(missing)?;
     let count = request.events.len();
     if count == 0 || count > MAX_EVENTS {
         return Err(Rejection::EventCount { got: count, max: MAX_EVENTS });
@@ -70,33 +73,30 @@ enum Failed {
 }
 
 fn one(engine: &Engine, store: &FeatureStore, event: &Event) -> Result<Recorded, Failed> {
-    let stored = stored(engine, event).map_err(|rejection| {
+    let stored = stored(&engine.privacy, event).map_err(|rejection| {
         store.refused_for_privacy();
         Failed::Privacy(rejection)
     })?;
-    let keys: Vec<(&str, &str)> = stored.keys.iter().map(|(entity, key)| (*entity, &**key)).collect();
-    let numbers: Vec<(&str, f64)> = event.numbers.iter().map(|(name, value)| (&**name, *value)).collect();
-    let texts: Vec<(&str, &str)> = event.texts.iter().map(|(name, text)| (&**name, &**text)).collect();
+    let fields = Fields::of(event, &stored);
     let recordable = Recordable {
         kind: &event.kind,
         id: &stored.id,
         occurred_at_us: event.occurred_at_us,
-        keys: &keys,
-        numbers: &numbers,
-        texts: &texts,
+        keys: &fields.keys,
+        numbers: &fields.numbers,
+        texts: &fields.texts,
     };
     store.store.record(&recordable, engine.clock.unix_us()).map_err(Failed::Store)
 }
 
 /// The parts of an event that the privacy rules may change.
-struct Stored<'a> {
-    id: Cow<'a, str>,
-    keys: Vec<(&'a str, Cow<'a, str>)>,
+pub(super) struct Stored<'a> {
+    pub(super) id: Cow<'a, str>,
+    pub(super) keys: Vec<(&'a str, Cow<'a, str>)>,
 }
 
 /// Applies the privacy rules: keys are stored as entities of decisions are, and no part contains a card number.
-fn stored<'a>(engine: &Engine, event: &'a Event) -> Result<Stored<'a>, Rejection> {
-    let privacy = &engine.privacy;
+pub(super) fn stored<'a>(privacy: &Privacy, event: &'a Event) -> Result<Stored<'a>, Rejection> {
     let keys = event.keys.iter().map(|(entity, key)| Ok((entity.as_str(), privacy.key(key)?)));
     let stored = Stored { id: privacy.text("id", &event.id)?, keys: keys.collect::<Result<_, Rejection>>()? };
     privacy.plain("kind", &event.kind)?;

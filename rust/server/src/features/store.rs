@@ -11,6 +11,7 @@ use scorer_features::{FeatureSet, OpenError, Plan, Store, StoreOptions};
 use serde::Serialize;
 use serde_json::json;
 
+use super::prepare::{parse_sets, plan, unknown_entity};
 use super::record::PRIVACY;
 use crate::config::FeatureConfig;
 use crate::error::ServerError;
@@ -36,9 +37,9 @@ struct Reader {
 pub struct StoreStatus {
     /// The feature sets, as `name@version`.
     pub sets: Vec<String>,
-    /// `ok`, or the error of the journal.
+    /// `ok`, or the error of the journal or of the connection to Redis.
     pub state: String,
-    /// Directory of the journal; empty if the state is only in memory.
+    /// Directory of the journal, or `redis` and its address; empty if the state is only in memory.
     pub directory: String,
     /// Number of entities with state.
     pub entities: u64,
@@ -68,11 +69,7 @@ impl FeatureStore {
         events: &Events,
     ) -> Result<Arc<FeatureStore>, ServerError> {
         let fail = |error: String| ServerError::Config(format!("features: {error}"));
-        let mut sets = Vec::with_capacity(config.sets.len());
-        for set in &config.sets {
-            let set = FeatureSet::parse(set.to_string().as_bytes());
-            sets.push(set.map_err(|error| fail(error.to_string()))?);
-        }
+        let sets = parse_sets(config)?;
         let options = StoreOptions {
             directory: config.directory.clone(),
             memory_bytes: config.memory_bytes,
@@ -128,19 +125,7 @@ impl FeatureStore {
 
 impl FeatureSource for FeatureStore {
     fn prepare(&self, features: &ComputedFeatures) -> Result<Arc<dyn FeatureReader>, SourceRefusal> {
-        let set = FeatureSet::parse(&features.set).map_err(|error| SourceRefusal(error.to_string()))?;
-        let mut wanted = Vec::with_capacity(features.columns.len());
-        for column in &features.columns {
-            let digest = set.feature_digest(&column.feature).ok_or_else(|| {
-                SourceRefusal(format!(
-                    "set {} has no feature {:?}; rebuild the bundle",
-                    set.label(),
-                    column.feature
-                ))
-            })?;
-            wanted.push((column.feature.as_str(), digest));
-        }
-        let plan = self.store.plan(&wanted).map_err(|error| SourceRefusal(error.to_string()))?;
+        let plan = plan(features, |wanted| self.store.plan(wanted))?;
         let columns = plan.features().map(|(digest, entities)| ReadColumn { digest, entities }).collect();
         Ok(Arc::new(Reader { store: Arc::clone(&self.store), plan, columns }))
     }
@@ -157,14 +142,7 @@ impl FeatureReader for Reader {
 
     fn read(&self, keys: &[Option<&str>], at_us: i64, out: &mut [f32]) -> Loading {
         let known = self.store.read(&self.plan, keys, at_us, out);
-        // A feature whose entities have keys and no state is of an entity that no event named.
-        let mut with_key = 0;
-        for (at, key) in keys.iter().enumerate() {
-            with_key |= u16::from(key.is_some()) << at;
-        }
-        let unknown = |(at, column): (usize, &ReadColumn)| {
-            column.entities & with_key == column.entities && !known.has(at)
-        };
-        Loading::Ready(Found { unknown_entity: self.columns.iter().enumerate().any(unknown) })
+        let unknown_entity = unknown_entity(&self.columns, keys, |at| known.has(at));
+        Loading::Ready(Found { unknown_entity, unusable: 0 })
     }
 }

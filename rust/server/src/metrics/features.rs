@@ -61,5 +61,40 @@ pub(super) fn encode(services: &Services, encoder: &mut DescriptorEncoder) -> fm
     let help = "Limit of the memory of the store of computed features";
     gauge(encoder, "feature_max_bytes", help, whole(status.max_bytes))?;
     let help = "Size of the journal of the store of computed features";
-    gauge(encoder, "feature_journal_bytes", help, whole(status.journal_bytes))
+    gauge(encoder, "feature_journal_bytes", help, whole(status.journal_bytes))?;
+    redis(services, encoder)
+}
+
+/// Adds the metrics of reads from Redis. Without it there are none.
+fn redis(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let Some(redis) = &services.redis else { return Ok(()) };
+    let (pool, counters) = (&redis.pool, redis.pool.counters());
+    let help = "Reads of features from Redis, by result";
+    let mut family = encoder.encode_descriptor("feature_redis_reads", help, None, MetricType::Counter)?;
+    for (result, count) in redis.reads() {
+        counter(&mut family, &[("result", result)], count)?;
+    }
+    let help = "Time from a read of Redis to its values";
+    let mut family = encoder.encode_descriptor("feature_redis_seconds", help, None, MetricType::Histogram)?;
+    histogram(&mut family, &[], &redis.times)?;
+    let help = "States of entities that reads of Redis found, by result";
+    let mut family = encoder.encode_descriptor("feature_redis_states", help, None, MetricType::Counter)?;
+    for (result, count) in counters.blobs() {
+        counter(&mut family, &[("result", result.as_str())], count)?;
+    }
+    let help = "Reads of Redis that were slow: repeated, answered by the repetition, or over the limit of repetitions";
+    let mut family = encoder.encode_descriptor("feature_redis_hedges", help, None, MetricType::Counter)?;
+    let hedges =
+        [("sent", &counters.hedges), ("won", &counters.hedges_won), ("refused", &counters.hedges_refused)];
+    for (result, count) in hedges {
+        counter(&mut family, &[("result", result)], count.load(Relaxed))?;
+    }
+    let whole = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
+    gauge(encoder, "feature_redis_connections", "Open connections to Redis", whole(pool.connected()))?;
+    gauge(encoder, "feature_redis_in_flight", "Reads of Redis without a reply", whole(pool.in_flight()))?;
+    let help = "Connections to Redis that ended or could not be opened";
+    single(encoder, "feature_redis_disconnects", help, counters.disconnects.load(Relaxed))?;
+    let help = "Keys that Redis has evicted since its start, as it reported last";
+    let evicted = i64::try_from(counters.evicted_keys.load(Relaxed)).unwrap_or(i64::MAX);
+    gauge(encoder, "feature_redis_evicted_keys", help, evicted)
 }
