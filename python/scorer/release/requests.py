@@ -579,7 +579,7 @@ class NewChannel(Request):
 class CallTool(Request):
     """A call of a tool."""
 
-    arguments: Mapping[str, Any] = Field(default={}, examples=[{"checkpoint": "fraud.checkout"}])
+    arguments: Mapping[str, Any] = Field(examples=[{"checkpoint": "fraud.checkout"}])
     """Arguments, as the tool's schema has them."""
     client: Annotated[str, Field(max_length=200)] = ""
     """Name and version of the agent's program, recorded with the call; empty: unknown."""
@@ -592,7 +592,7 @@ class AllowTools(Request):
         list[Annotated[str, Field(pattern=r"^[a-z_]{1,64}$")]],
         BeforeValidator(split_names),
         Field(max_length=100),
-    ] = Field(default=[], examples=[["list_checkpoints", "live_metrics"]])
+    ] = Field(examples=[["list_checkpoints", "live_metrics"]])
     """Names of tools in place of those that are allowed now; empty: none."""
 
 

@@ -1117,7 +1117,7 @@ class Operations:
         """Return the tools that the caller may use, with the schemas of their arguments."""
         return self._call(list[AgentTool], "GET", "/agents/tools")
 
-    def call_tool(self, tool: str, arguments: Mapping[str, Any] = {}, *, client: str = "") -> AgentToolResult:
+    def call_tool(self, tool: str, arguments: Mapping[str, Any], *, client: str = "") -> AgentToolResult:
         """Call a tool with at most the role `agent`. The call is recorded in the audit log.
 
         Args:
@@ -1178,7 +1178,7 @@ class Operations:
         """
         return self._call(AgentAccess, "GET", f"/projects/{_segment(project)}/agents")
 
-    def allow_tools(self, project: str, tools: Sequence[str] = ()) -> AgentAccess:
+    def allow_tools(self, project: str, tools: Sequence[str]) -> AgentAccess:
         """Set the tools that agents may use in a project, in place of the present ones. For owners.
 
         Args:

@@ -19,7 +19,7 @@ ToolPath = Annotated[
     str,
     Path(
         alias="tool",
-        pattern=r"^[a-z_]{1,64}$",
+        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
         examples=["list_checkpoints"],
         description="Name of the tool.",
     ),
