@@ -26,9 +26,9 @@ app = typer.Typer(
 def serve(context: typer.Context, url: Url = None) -> None:
     """Tools of a platform for agents.
 
-    Without a command, serve the Model Context Protocol on standard input and output, for a client that starts this
-    process. The token is $SCORER_PLATFORM_TOKEN, or the one stored by `scorer login`. Give an agent a token of its
-    own with the role agent.
+    Without a command, serve the Model Context Protocol on standard input and output, for a client that starts
+    this process. The token is $SCORER_PLATFORM_TOKEN, or the one stored by `scorer login`. Give an agent a
+    token of its own with the role agent.
     """
     if context.invoked_subcommand is not None:
         return

@@ -16,9 +16,9 @@ def tool_schemas(tools: Sequence[AgentTool], form: str) -> list[dict[str, Any]] 
 
     Args:
         tools: The tools.
-        form: `openai`: the list of `tools` of Chat Completions, whose entries are functions; `vercel`: an object
-            by tool name for the AI SDK, whose `inputSchema` is wrapped by its function `jsonSchema`; `mcp`: the
-            list that `tools/list` returns.
+        form: `openai`: the list of `tools` of Chat Completions, whose entries are functions; `vercel`: an
+            object by tool name for the AI SDK, whose function `jsonSchema` wraps each `inputSchema`; `mcp`:
+            the list that `tools/list` returns.
 
     Raises:
         ValueError: There is no such form.

@@ -1,4 +1,4 @@
-"""The protocol over standard input and output, for clients that start a process: a proxy of a platform's REST."""
+"""The protocol over standard input and output: a proxy of a platform's REST for clients that start it."""
 
 from __future__ import annotations
 

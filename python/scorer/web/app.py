@@ -19,7 +19,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from scorer.release import problems
 from scorer.release.errors import NotAllowedError, NotAuthenticatedError, PlatformError
 from scorer.release.store.keys import SharedKeys
-from scorer.web import pages, statuses
+from scorer.web import pages, rpc, statuses
 from scorer.web.assets import Assets
 from scorer.web.bodies import BodyLimit
 from scorer.web.counters import WebCounters
@@ -139,12 +139,12 @@ def _mount_mcp(app: FastAPI, web: Web) -> None:
         from scorer.web import mcp
     except ModuleNotFoundError as error:
         raise PlatformError(
-            f"[agents] mcp is true and the package {error.name} is missing; install scorer[mcp], or set mcp = "
-            "false, with which agents use `scorer mcp`"
+            f"[agents] mcp is true and the package {error.name} is missing; install scorer[mcp], or set "
+            "mcp = false, with which agents use `scorer mcp`"
         ) from None
     endpoint = mcp.McpEndpoint(web.platform, web.sign_ins, body_bytes=web.settings.web.body_kb << 10)
     # A mount would redirect the path without a trailing slash, which clients send.
-    app.router.routes.append(Route(mcp.PATH, endpoint))
+    app.router.routes.append(Route(rpc.PATH, endpoint))
 
 
 def _proxied(settings: PlatformFile, sign_ins: SignIns) -> Any:
@@ -209,6 +209,8 @@ def _unreadable(request: Request, error: Exception) -> Response:
 
 def _page(request: Request, status: int, words: str, identity: str = "") -> Response:
     identity = identity or str(getattr(request.state, "request_id", ""))
+    if request.url.path == rpc.PATH:
+        return rpc.rpc_refusal(status, words)
     if request.url.path.startswith(API):
         from scorer.web.api.problems import answer as problem
 

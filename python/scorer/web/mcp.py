@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -19,13 +18,12 @@ from starlette.requests import Request
 from scorer.mcp.server import ToolBackend, tool_server
 from scorer.release.errors import NotAllowedError, NotAuthenticatedError, PlatformError
 from scorer.release.problems import kind_of
-from scorer.web.api.problems import answer as problem
 from scorer.web.identity import is_same_origin
+from scorer.web.rpc import rpc_refusal
 from scorer.web.sources import source_of
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
-    from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
 
     from scorer.release.agent_answers import AgentTool, AgentToolResult
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from scorer.release.open import PlatformServices
     from scorer.web.sign_ins import SignIns
 
-PATH: Final = "/api/mcp"
 _BLOCKED: Final = 16
 """Calls that threads wait for at the same time; further ones wait for their turn."""
 _ACTOR: Final = "agent_actor"
@@ -64,19 +61,13 @@ class McpEndpoint:
         try:
             actor = await self._admitted(request)
         except PlatformError as error:
-            await _refusal(request, error)(scope, receive, send)
+            wait = getattr(error, "retry_after", None)
+            headers = None if wait is None else {"Retry-After": str(wait)}
+            await rpc_refusal(kind_of(error).status, str(error), headers)(scope, receive, send)
             return
         if request.method != "POST":
             # A GET would open a stream of messages from the server, of which there are none.
-            response = problem(
-                request,
-                "about:blank",
-                HTTPStatus(405).phrase,
-                405,
-                "send POST to this path",
-                {"Allow": "POST"},
-            )
-            await response(scope, receive, send)
+            await rpc_refusal(405, "send POST to this path", {"Allow": "POST"})(scope, receive, send)
             return
         scope["state"][_ACTOR] = actor
         manager = await self._started()
@@ -139,9 +130,3 @@ class McpEndpoint:
             )
 
         return ToolBackend(tools, call)
-
-
-def _refusal(request: Request, error: PlatformError) -> Response:
-    kind, wait = kind_of(error), getattr(error, "retry_after", None)
-    headers = None if wait is None else {"Retry-After": str(wait)}
-    return problem(request, kind.type, kind.title, kind.status, str(error), headers)

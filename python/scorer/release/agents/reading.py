@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from scorer.release.errors import InvalidError, NotFoundError
 from scorer.release.requests import DecisionFilter, NewWeekly
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from scorer.release.agents.tools import ToolCall
     from scorer.release.model import LaneSpec
 
-ELSEWHERE = "(of another project)"
+_PAGE: Final = 200
+_PAGES: Final = 10
+"""Decisions of a page, and pages, that a search by outcome reads at most."""
+ELSEWHERE: Final = "(of another project)"
 """What stands for a bundle, lane or booking of a project in which the tool may not be used."""
 
 
@@ -136,8 +139,18 @@ def score_what_if(call: ToolCall, asked: asked_of.ScoreWhatIf) -> Any:
 def find_decisions(call: ToolCall, asked: asked_of.FindDecisions) -> Any:
     """Return recorded decisions with their outcomes, newest first."""
     wanted = DecisionFilter(**asked.model_dump(exclude={"checkpoint", "limit"}))
-    page = call.service.decisions.search(call.actor, asked.checkpoint, wanted, limit=asked.limit)
-    return {"decisions": page.items, "searched_to": page.searched_to, "more": page.next is not None}
+    found: list[Mapping[str, Any]] = []
+    cursor, size = None, asked.limit if asked.outcome is None else _PAGE
+    for _ in range(_PAGES):
+        # A page has fewer decisions than its limit where the filter by outcome leaves some out.
+        page = call.service.decisions.search(call.actor, asked.checkpoint, wanted, cursor=cursor, limit=size)
+        found += page.items
+        cursor = page.next
+        if cursor is None or len(found) >= asked.limit:
+            break
+        call.check_time()
+    more = cursor is not None or len(found) > asked.limit
+    return {"decisions": found[: asked.limit], "searched_to": page.searched_to, "more": more}
 
 
 def explain_decision(call: ToolCall, asked: asked_of.ExplainDecision) -> Any:
