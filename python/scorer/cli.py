@@ -61,6 +61,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "scorer.commands.checkpoints:app",
         "Checkpoints that the platform manages, with their lanes.",
     ),
+    "mcp": ("scorer.commands.mcp:app", "Tools for agents: serve them, print schemas, list calls."),
     "token": ("scorer.commands.token:app", "Create the keys of decision tokens, and inspect a token."),
     "loadtest": ("scorer.commands.loadtest:loadtest", "Measure a server at a fixed rate against its SLA."),
     "new": ("scorer.commands.new:app", "Make a project folder of your own from a template."),
@@ -90,6 +91,9 @@ SHIP_PACKAGES = frozenset({"deltalake", "confluent_kafka"})
 
 # What comes with scorer[operator] alone.
 OPERATOR_PACKAGES = frozenset({"kopf", "kubernetes"})
+
+# What comes with scorer[mcp] alone.
+MCP_PACKAGES = frozenset({"mcp", "mcp_types"})
 
 # Rich help costs 270 ms, most of it imports; plain help is read just as well.
 TYPER_OPTIONS: dict[str, Any] = {
@@ -162,7 +166,12 @@ def main() -> None:
         if error.name is None or error.name.partition(".")[0] == "scorer":
             raise
         package = error.name.partition(".")[0]
-        extras = {"ship": SHIP_PACKAGES, "operator": OPERATOR_PACKAGES, "platform": PLATFORM_PACKAGES}
+        extras = {
+            "mcp": MCP_PACKAGES,
+            "ship": SHIP_PACKAGES,
+            "operator": OPERATOR_PACKAGES,
+            "platform": PLATFORM_PACKAGES,
+        }
         extra = next((name for name, packages in extras.items() if package in packages), "train")
         sys.stderr.write(f'error: this command needs the package "{error.name}"; install scorer[{extra}]\n')
         sys.exit(1)

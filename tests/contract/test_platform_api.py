@@ -12,6 +12,7 @@ import httpx
 import pytest
 from platforms import World
 
+from scorer.release.model import Role
 from scorer.release.requests import NewFreeze, NewPermission
 
 CASES: dict[str, tuple[str, str, Any, dict[str, int]]] = {}
@@ -284,6 +285,24 @@ case("add_channel", "POST", "/projects/fraud/channels", "401 404 403 403 403 201
 case("remove_channel", "DELETE", "/channels/{channel}", "401 404 403 403 403 204 204")
 case("test_channel", "POST", "/channels/{channel}/test", "401 404 403 403 403 200 200")
 case("list_deliveries", "GET", "/projects/fraud/deliveries", "401 404 200 200 200 200 200")
+case("list_agent_tools", "GET", "/agents/tools", "401 200 200 200 200 200 200")
+# No tool is enabled in this world; tests/unit/test_release_agents.py calls every tool.
+case(
+    "call_agent_tool",
+    "POST",
+    "/agents/tools/list_checkpoints",
+    "401 403 403 403 403 403 403",
+    {"arguments": {}},
+)
+case("list_agent_calls", "GET", "/agents/calls", "401 200 200 200 200 200 200")
+case("get_agent_access", "GET", "/projects/fraud/agents", "401 404 200 200 200 200 200")
+case(
+    "set_agent_access",
+    "PUT",
+    "/projects/fraud/agents",
+    "401 404 403 403 403 200 200",
+    {"tools": ["list_checkpoints"]},
+)
 case("list_audit", "GET", "/audit", "401 200 200 200 200 200 200")
 case("verify_audit", "GET", "/audit/verify", "401 403 403 403 403 403 200")
 
@@ -386,6 +405,48 @@ def test_each_role_may_call_its_operations_only(world: World, url: str, schema: 
             if expected == 401:
                 assert response.headers["www-authenticate"].startswith("Bearer")
     world.cancel_builds()
+    for change in world.service.changes.list(world.actor("admin"), limit=50):
+        if not change.state.is_final:
+            world.service.changes.withdraw(world.actor("admin"), change.id, reason="next")
+
+
+READING = {
+    "bench_rules", "call_agent_tool", "check_rules", "cost_rules", "search_decisions",
+    "start_weekly_comparison", "test_rules", "try_checkpoint",
+}  # fmt: skip
+"""Operations that are sent by POST and change nothing that is released or recorded."""
+
+
+@pytest.fixture(scope="module")
+def agent(world: World) -> dict[str, str]:
+    """Headers of an agent: a user with the role agent in project fraud."""
+    root, access = world.actor("admin"), world.service.access
+    access.add_user(root, "robot")
+    access.set_member(root, "fraud", "robot", Role.AGENT)
+    _, secret = access.create_token(root, user="robot", label="agent", role=Role.OWNER)
+    return {"Authorization": f"Bearer {secret}"}
+
+
+@pytest.mark.parametrize("operation", sorted(CASES))
+def test_an_agent_reads_and_drafts_and_changes_nothing_else(
+    world: World, url: str, agent: dict[str, str], operation: str
+) -> None:
+    method, path, body, statuses = CASES[operation]
+    values = objects(world, "viewer", operation)
+    sent: dict[str, Any] = {"headers": agent}
+    if body == b"archive":
+        sent["content"] = world.archive("score-3")
+    elif body == b"build":
+        sent["data"] = {"name": "fraud-checkout", "version": "1", "bands": "0 approve"}
+        sent["files"] = {"model": ("m.json", b"{}"), "table": ("t.csv", b"a\n1\n")}
+    elif body is not None:
+        sent["json"] = filled(body, values)
+    with httpx.Client(base_url=f"{url}/api/v1", timeout=60) as client:
+        status = client.request(method, filled(path, values), **sent).status_code
+    if method == "GET" or operation in READING:
+        assert status == statuses["viewer"]
+    else:
+        assert status == (201 if operation == "draft_change" else 403)
     for change in world.service.changes.list(world.actor("admin"), limit=50):
         if not change.state.is_final:
             world.service.changes.withdraw(world.actor("admin"), change.id, reason="next")

@@ -25,6 +25,7 @@ from scorer.bundle.times import NodeTime
 from scorer.log.scanning import Entry
 from scorer.release.access import Access
 from scorer.release.additions import Additions
+from scorer.release.agents import AgentTools
 from scorer.release.answers import (
     BundleDetail,
     BundleInfo,
@@ -149,6 +150,7 @@ def demo_platform(
     documents = Documents(parts)
     service = Service(
         access=access,
+        agents=AgentTools(settings, store, audit),
         additions=Additions(settings, store, Fleet([]), audit, statuses=Statuses(Fleet([]))),
         audit=audit,
         authoring=RuleAuthoring(

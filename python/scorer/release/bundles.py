@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sqlalchemy import Connection, func, insert, select, tuple_
 
-from scorer.errors import BundleError, RegistryError, RegistryUnavailableError, SignatureError
+from scorer.errors import (
+    BundleError,
+    RegistryError,
+    RegistryUnavailableError,
+    SignatureError,
+    UnknownReferenceError,
+)
 from scorer.ids import hex_of
 from scorer.release.answers import BundleDetail, BundleInfo
 from scorer.release.archive import unpack
@@ -275,7 +281,11 @@ class Bundles:
     def info(self, actor: Actor, reference: str) -> BundleInfo:
         """Resolve a digest, a prefix of one, or name@alias among the bundles that the actor may see."""
         with _translated():
-            record = self._record(actor, reference)
+            try:
+                record = self._record(actor, reference)
+            except UnknownReferenceError:
+                # The answer must not differ from that for a bundle of another project.
+                raise _unknown(reference) from None
         owners = self._owners(record.digest)
         visible = self._visible(actor)
         if owners and not owners & visible:
@@ -561,8 +571,6 @@ def _translated() -> Iterator[None]:
     except RegistryUnavailableError as error:
         raise UnreachableError(f"{error}; try again") from error
     except RegistryError as error:
-        from scorer.errors import UnknownReferenceError
-
         wrong = NotFoundError if isinstance(error, UnknownReferenceError) else InvalidError
         raise wrong(str(error)) from None
     except BundleError as error:

@@ -73,5 +73,9 @@ class RefusedError(InvalidError):
     """A server rejected a bundle that does not load, or lanes that do not form a valid table."""
 
 
+class TimedOutError(PlatformError):
+    """An operation has reached its time limit."""
+
+
 class UnreachableError(PlatformError):
     """A server or the registry does not respond. The call can be retried."""

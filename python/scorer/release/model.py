@@ -18,6 +18,9 @@ class Role(StrEnum):
 
     VIEWER = "viewer"
     """Reads everything in the project."""
+    AGENT = "agent"
+    """For programs that act by themselves (docs/agents.md): reads, and drafts change requests. It submits,
+    approves and deploys nothing."""
     MODELER = "modeler"
     """Uploads bundles; drafts, books and withdraws change requests; rolls back releases that they
     submitted."""
@@ -154,6 +157,8 @@ class Actor:
     (itself)."""
     token: str | None = None
     """Id of the token; never its secret."""
+    is_agent: bool = False
+    """Whether the identity is an agent's: the role of its token or of its memberships is at most `agent`."""
 
 
 PLATFORM = Actor("platform", admin=True, via="platform")
@@ -179,6 +184,8 @@ class Project:
     checkpoints: tuple[str, ...] = ()
     """Checkpoints that the project may change; empty: all."""
     created_at: datetime | None = None
+    agent_tools: tuple[str, ...] = ()
+    """Names of the tools that agents may use in the project; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +382,8 @@ class ChangeRequest:
     """Evidence that a learning loop submitted, for example its gate's verdict; None: a person drafted it."""
     permission: str | None = None
     """Id of the standing permission that it was submitted under."""
+    agent: str | None = None
+    """Agent that drafted it: the id of its token, or its user; None: a person or a learning loop did."""
     paused_by: str | None = None
     """User who paused the present stage; `platform`: the stage's own pause; None: not paused."""
     paused_at: datetime | None = None

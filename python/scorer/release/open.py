@@ -16,6 +16,7 @@ from scorer.errors import ScorerError
 from scorer.events import EventLog
 from scorer.release.access import Access
 from scorer.release.additions import Additions
+from scorer.release.agents import AgentTools
 from scorer.release.audit import Audit
 from scorer.release.authoring import RuleAuthoring, RuleHistories
 from scorer.release.backtest.running import Backtests
@@ -267,6 +268,7 @@ class PlatformServices:
             "# HELP scorer_platform_review_outcomes_failed_total Attempts to report an outcome that failed.",
             "# TYPE scorer_platform_review_outcomes_failed_total counter",
             f"scorer_platform_review_outcomes_failed_total {self.service.reviews.failed}",
+            *self.service.agents.metrics(),
         ]
 
     def _round(self, parts: tuple[tuple[str, Callable[[], Any]], ...]) -> None:
@@ -435,6 +437,7 @@ def open_service(
     loaded = BundlesInMemory(bundles)
     service = Service(
         access=access,
+        agents=AgentTools(settings, store, audit),
         additions=additions,
         audit=audit,
         authoring=RuleAuthoring(parts, changes, decisions, loaded),

@@ -85,7 +85,7 @@ class Permissions:
         with self._store.write() as connection:
             m = t.members.c
             role = connection.scalar(select(m.role).where(m.project == project, m.user == asked.user))
-            if role in (None, Role.VIEWER):
+            if role in (None, Role.VIEWER, Role.AGENT):
                 raise InvalidError(
                     f'"{asked.user}" is not a modeler of project {project}; add the user as a member first'
                 )

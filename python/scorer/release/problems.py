@@ -16,6 +16,7 @@ from scorer.release.errors import (
     QuotaError,
     RefusedError,
     ThrottledError,
+    TimedOutError,
     UnreachableError,
 )
 
@@ -47,6 +48,7 @@ KINDS = (
     Kind("frozen", 423, "Frozen", FrozenError),
     Kind("quota", 429, "Quota exceeded", QuotaError),
     Kind("throttled", 429, "Too many requests", ThrottledError),
+    Kind("timed-out", 504, "Time limit reached", TimedOutError),
     Kind("unreachable", 503, "Unavailable", UnreachableError),
     Kind("unreachable", 503, "Unavailable", RegistryUnavailableError),
     Kind("unreachable", 503, "Unavailable", LogError),

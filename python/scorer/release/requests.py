@@ -573,6 +573,29 @@ class NewChannel(Request):
     """Signs a webhook's deliveries (HMAC-SHA256)."""
 
 
+# --- tools of agents ---
+
+
+class CallTool(Request):
+    """A call of a tool."""
+
+    arguments: Mapping[str, Any] = Field(examples=[{"checkpoint": "fraud.checkout"}])
+    """Arguments, as the tool's schema has them."""
+    client: Annotated[str, Field(max_length=200)] = ""
+    """Name and version of the agent's program, recorded with the call; empty: unknown."""
+
+
+class AllowTools(Request):
+    """The tools that agents may use in a project."""
+
+    tools: Annotated[
+        list[Annotated[str, Field(pattern=r"^[a-z_]{1,64}$")]],
+        BeforeValidator(split_names),
+        Field(max_length=100),
+    ] = Field(examples=[["list_checkpoints", "live_metrics"]])
+    """Names of tools in place of those that are allowed now; empty: none."""
+
+
 # --- projects, users, tokens ---
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -187,6 +187,74 @@ class RuleBench:
     kind: str
     """`score` or `action`."""
     rows: Sequence[BenchRow]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleShift:
+    """Recorded decisions with the same change, such as from approve to decline."""
+
+    before: str
+    """Decision with the present rules; of an action bundle `selected`."""
+    after: str
+    """Decision with the edited rules; of an action bundle what becomes of the selection."""
+    changed: bool
+    count: int
+    amount: float
+    """Sum of the amounts; 0 without a feature with the amount."""
+    bands: Mapping[str, int]
+    """Number of decisions by amount band."""
+    known: int
+    """Decisions whose outcome is known."""
+    positive: int
+    """Of these, those with a positive outcome: fraud at a score, authorised at an action."""
+    rate: float | None
+    """`positive` / `known`; null: no outcome is known."""
+    low: float | None
+    """Lower end of the 95 % interval of the rate."""
+    high: float | None
+    examples: Sequence[str]
+    """Ids of the newest decisions."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleEffect:
+    """How often a rule has an effect on recorded decisions."""
+
+    rule: str
+    before: int
+    """Decisions on which it has an effect among the present rules."""
+    after: int
+    """Decisions on which it has an effect among the edited rules."""
+    changed: int
+    """Decisions that change and on which it has an effect among only one of the two rule sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlastRadius:
+    """Which recorded decisions of a checkpoint edited rules change."""
+
+    kind: str
+    """`score` or `action`."""
+    decisions: int
+    """Decisions that were decided again."""
+    changed: int
+    share: float | None
+    """`changed` / `decisions`; null: there is no decision."""
+    low: float | None
+    """Lower end of the 95 % interval of the share."""
+    high: float | None
+    shifts: Sequence[RuleShift]
+    rules: Sequence[RuleEffect]
+    fallbacks: int
+    """Decisions of fallbacks, which are left out."""
+    others: int
+    """Decisions of bundles with other features or actions, which are left out."""
+    withheld: int
+    """Decisions that were decided again without sensitive features, which are not in the log."""
+    unknown: int
+    """Edited rules that did not fire because a value is missing, over all decisions."""
+    errors: int
+    """Edited rules that did not fire because their condition has no value, over all decisions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from scorer.release.states import CONTROLS, DISCUSSION
 if TYPE_CHECKING:
     from scorer.release.access import Access
     from scorer.release.additions import Additions
+    from scorer.release.agents import AgentTools
     from scorer.release.audit import Audit
     from scorer.release.authoring import RuleAuthoring, RuleHistories
     from scorer.release.builds import Builds
@@ -45,6 +46,7 @@ class Service:
     """The groups of operations, which share one database and one fleet."""
 
     access: Access
+    agents: AgentTools
     additions: Additions
     audit: Audit
     authoring: RuleAuthoring
@@ -69,6 +71,10 @@ class Service:
     trying: Trying
     control: Control
     discussion: Discussion
+
+    def __post_init__(self) -> None:
+        # Tools call the other operations.
+        self.agents.use(self)
 
     def operation(self, name: str) -> Callable[..., ChangeRequest]:
         """Return the method of an operation on a change request (`requests.OPERATIONS`)."""

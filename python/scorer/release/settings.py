@@ -38,6 +38,7 @@ from scorer.config.identity import ClientTlsSettings
 from scorer.config.source import SettingsSource
 from scorer.drift.settings import DriftSettings
 from scorer.log.proof import UNPROVEN_DESCRIPTION
+from scorer.release.agent_settings import AgentSettings
 from scorer.release.backtest_settings import BacktestSettings
 from scorer.release.build_settings import BuildSettings
 from scorer.release.comparison_settings import CheckpointComparison
@@ -499,6 +500,7 @@ class PlatformFile(Section):
     fleet_tls: ClientTlsSettings = Field(default_factory=ClientTlsSettings)
     tables: TableSettings = Field(default_factory=TableSettings)
     drift: DriftSettings = Field(default_factory=DriftSettings)
+    agents: AgentSettings = Field(default_factory=AgentSettings)
     fleet: Members = Field(default=(), description="The servers that the platform manages.")
     discovery: Groups = Field(
         default=(), description="Servers that the platform finds by a DNS name or in Kubernetes, by group."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scorer.bundle.models import Feature
@@ -104,6 +105,77 @@ class Trying:
             margin=float(scores.margins[0]),
             decision=loaded.labels[int(scores.bands[0])],
         )
+
+    def explain(
+        self,
+        actor: Actor,
+        checkpoint: str,
+        values: Mapping[str, Any],
+        *,
+        reference: str | None = None,
+        action: str = "",
+    ) -> ExplainedMargin:
+        """Explain the margin of a payment by exact contributions of its features.
+
+        Args:
+            actor: The calling user.
+            checkpoint: Name of the checkpoint.
+            values: As in `score`.
+            reference: As in `bundle`.
+            action: For an action bundle: the action whose expected reward is explained; empty: the one with
+                the largest probability.
+
+        Raises:
+            InvalidError: Values do not fit the schema, there is no such action, or the bundle has no covers.
+        """
+        import numpy as np
+
+        detail = self.bundle(actor, checkpoint, reference)
+        row = np.asarray([_row(request_features(detail), values)], dtype=np.float32)
+        loaded = self._loaded.get(detail.info.digest)
+        try:
+            loaded.check(row)
+            at = None
+            if loaded.kind == "action":
+                pmf, _ = loaded.evaluate(row)
+                action = action or loaded.actions[int(np.argmax(pmf[0]))]
+                if action not in loaded.actions:
+                    raise InvalidError(
+                        f'action: the bundle has no action "{action[:100]}"; name one of its own'
+                    )
+                at = loaded.actions.index(action)
+            expectation, contributions = loaded.explain(row[0], action=at)
+        except BundleError as error:
+            raise InvalidError(str(error)) from None
+        order = np.argsort(-np.abs(contributions), kind="stable")
+        return ExplainedMargin(
+            expectation=float(expectation),
+            margin=float(expectation + contributions.sum()),
+            action=action if at is not None else "",
+            contributions=tuple(
+                Contribution(loaded.columns[int(one)], float(contributions[one])) for one in order
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """The amount by which one feature moves a margin from its expectation."""
+
+    feature: str
+    contribution: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedMargin:
+    """The exact contributions to a margin, the largest first. They add up to the margin."""
+
+    expectation: float
+    """Expectation of the margin over the training rows."""
+    margin: float
+    action: str
+    """The action whose expected reward is explained; empty: the score."""
+    contributions: tuple[Contribution, ...]
 
 
 def request_features(detail: BundleDetail) -> list[Feature]:

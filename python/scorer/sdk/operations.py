@@ -32,6 +32,10 @@ from scorer.release.model import (
     StandingPermission,
 )
 from scorer.sdk.results import (
+    AgentAccess,
+    AgentCall,
+    AgentTool,
+    AgentToolResult,
     BuildInfo,
     BundleComparison,
     BundleDetail,
@@ -1108,6 +1112,85 @@ class Operations:
             },
             timeout=120.0,
         )
+
+    def agent_tools(self) -> list[AgentTool]:
+        """Return the tools that the caller may use, with the schemas of their arguments."""
+        return self._call(list[AgentTool], "GET", "/agents/tools")
+
+    def call_tool(self, tool: str, arguments: Mapping[str, Any], *, client: str = "") -> AgentToolResult:
+        """Call a tool with at most the role `agent`. The call is recorded in the audit log.
+
+        Args:
+            tool: Name of the tool.
+            arguments: Arguments, as the tool's schema has them.
+            client: Name and version of the agent's program, recorded with the call; empty: unknown.
+
+        Raises:
+            ConflictError: The object's state does not allow this, or it has changed since.
+            FrozenError: A freeze covers the start.
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+            TimedOutError: The operation took longer than its time limit; ask for less.
+        """
+        return self._call(
+            AgentToolResult,
+            "POST",
+            f"/agents/tools/{_segment(tool)}",
+            json={"arguments": arguments, "client": client},
+            timeout=120.0,
+        )
+
+    def agent_calls(
+        self,
+        *,
+        project: str | None = None,
+        user: str | None = None,
+        tool: str | None = None,
+        result: str | None = None,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+    ) -> Iterator[AgentCall]:
+        """Iterate over the calls of agents in the user's projects, newest first.
+
+        Args:
+            project: Name of the project; None: all of the user's.
+            user: Name of the user; None: all.
+            tool: Name of the tool; None: all.
+            result: `done`, `cut`, or a kind of rejection such as not-found; None: all.
+            begin: Time of the first call, with its time zone; None: all.
+            end: Time after the last call, with its time zone; None: now.
+        """
+        return self._pages(
+            AgentCall,
+            "/agents/calls",
+            {"project": project, "user": user, "tool": tool, "result": result, "begin": begin, "end": end},
+        )
+
+    def agent_access(self, project: str) -> AgentAccess:
+        """Return the tools that agents may use in a project.
+
+        Args:
+            project: Name of the project.
+
+        Raises:
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(AgentAccess, "GET", f"/projects/{_segment(project)}/agents")
+
+    def allow_tools(self, project: str, tools: Sequence[str]) -> AgentAccess:
+        """Set the tools that agents may use in a project, in place of the present ones. For owners.
+
+        Args:
+            project: Name of the project.
+            tools: Names of tools in place of those that are allowed now; empty: none.
+
+        Raises:
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(AgentAccess, "PUT", f"/projects/{_segment(project)}/agents", json={"tools": tools})
 
     def drift(self, checkpoint: str) -> CheckpointDrift:
         """Return the latest look of each lane for drift, and the alerts of the checkpoint.

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from scorer.bundle.rule_costs import PartCost, RuleCosts
+from scorer.release.agent_answers import AgentAccess, AgentCall, AgentTool, AgentToolResult
 from scorer.release.answers import (
     BuildInfo,
     BundleDetail,
@@ -94,6 +95,10 @@ from scorer.release.weekly_answers import (
 )
 
 __all__ = [
+    "AgentAccess",
+    "AgentCall",
+    "AgentTool",
+    "AgentToolResult",
     "BenchRow",
     "BestVersion",
     "BuildInfo",

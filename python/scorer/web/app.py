@@ -13,12 +13,13 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from scorer.release import problems
 from scorer.release.errors import NotAllowedError, NotAuthenticatedError, PlatformError
 from scorer.release.store.keys import SharedKeys
-from scorer.web import pages, statuses
+from scorer.web import pages, rpc, statuses
 from scorer.web.assets import Assets
 from scorer.web.bodies import BodyLimit
 from scorer.web.counters import WebCounters
@@ -129,6 +130,21 @@ def _mount_api(app: FastAPI, web: Web) -> None:
 
     api = create_api(web.platform, sessions=web.identity.of, counters=web.counters, sign_ins=web.sign_ins)
     app.mount(PATH, api)
+    if web.settings.agents.enabled and web.settings.agents.mcp:
+        _mount_mcp(app, web)
+
+
+def _mount_mcp(app: FastAPI, web: Web) -> None:
+    try:
+        from scorer.web import mcp
+    except ModuleNotFoundError as error:
+        raise PlatformError(
+            f"[agents] mcp is true and the package {error.name} is missing; install scorer[mcp], or set "
+            "mcp = false, with which agents use `scorer mcp`"
+        ) from None
+    endpoint = mcp.McpEndpoint(web.platform, web.sign_ins, body_bytes=web.settings.web.body_kb << 10)
+    # A mount would redirect the path without a trailing slash, which clients send.
+    app.router.routes.append(Route(rpc.PATH, endpoint))
 
 
 def _proxied(settings: PlatformFile, sign_ins: SignIns) -> Any:
@@ -193,6 +209,8 @@ def _unreadable(request: Request, error: Exception) -> Response:
 
 def _page(request: Request, status: int, words: str, identity: str = "") -> Response:
     identity = identity or str(getattr(request.state, "request_id", ""))
+    if request.url.path == rpc.PATH:
+        return rpc.rpc_refusal(status, words)
     if request.url.path.startswith(API):
         from scorer.web.api.problems import answer as problem
 

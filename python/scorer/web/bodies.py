@@ -7,6 +7,7 @@ the memory that the bodies of all requests use together.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from scorer.web import rpc
 from scorer.web.sources import source_of
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 SIGN_IN_BYTES = 16 << 10
 _PER_SECOND = 64 << 10
 """Minimum rate of a large body in bytes per second."""
+_DISCARDED = 32 << 20
+"""Bytes of a rejected body of the protocol of agents that are received before the response."""
 
 
 class BodyLimit:
@@ -74,6 +78,8 @@ class BodyLimit:
         if refused is not None:
             reason, status, words = refused
             self._counters.count("requests_refused", reason)
+            if scope["path"] == rpc.PATH:
+                await self._discard(receive)
             response = self._answer(Request(scope), status, words)
             response.headers["Connection"] = "close"
             await response(scope, receive, send)
@@ -88,6 +94,16 @@ class BodyLimit:
             self._requests[source] -= 1
             if not self._requests[source]:
                 del self._requests[source]
+
+    async def _discard(self, receive: Receive) -> None:
+        """Receive a body without keeping it, so that a client that sends it whole can read the reason."""
+        received, has_more = 0, True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.body_seconds):
+                while has_more and received <= _DISCARDED:
+                    message = await receive()
+                    received += len(message.get("body", b""))
+                    has_more = message["type"] == "http.request" and message.get("more_body", False)
 
     def _limit(self, scope: Scope) -> tuple[int, bool]:
         path = scope["path"]

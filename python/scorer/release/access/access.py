@@ -167,6 +167,27 @@ class Access:
                 )
             return _project(self._row(connection, name))
 
+    def set_agent_tools(self, actor: Actor, project: str, allowed: Sequence[str]) -> Project:
+        """Set the tools that agents may use in a project, in place of the present ones; for owners.
+
+        Args:
+            actor: The calling user.
+            project: Name of the project.
+            allowed: Names of tools, which the caller has checked.
+        """
+        self.require(actor, Role.OWNER, project)
+        wanted = tuple(sorted(set(allowed)))
+        table = tables.projects
+        with self._store.write() as connection:
+            before = _project(self._row(connection, project)).agent_tools
+            if before != wanted:
+                connection.execute(update(table).where(table.c.name == project).values(agent_tools=wanted))
+                details = {"from": before, "to": wanted}
+                self._audit.append(
+                    connection, actor, "project.agents", project, project=project, details=details
+                )
+            return _project(self._row(connection, project))
+
     def members(self, actor: Actor, project: str) -> Sequence[ProjectMember]:
         """Return the members of a project with their roles."""
         roles.require(actor, Role.VIEWER, project)
@@ -403,6 +424,7 @@ class Access:
         Returns:
             The token and its secret, which is not stored and cannot be shown again.
         """
+        roles.refuse_agent(actor, "creates tokens")
         label = names.check_line("label", label, 100)
         if expires_at is not None and expires_at.tzinfo is None:
             raise InvalidError(
@@ -431,6 +453,7 @@ class Access:
 
     def revoke_token(self, actor: Actor, token: str) -> None:
         """Revoke a token and its sessions with immediate effect. The call is idempotent."""
+        roles.refuse_agent(actor, "revokes tokens")
         table = tables.tokens
         with self._store.write() as connection:
             query = select(table).where(table.c.id == token)
@@ -706,4 +729,4 @@ def _visible(actor: Actor) -> ColumnElement[bool]:
 
 
 def _project(row: Row[Any]) -> Project:
-    return read(Project, row, quotas=read(Quotas, row))
+    return read(Project, row, quotas=read(Quotas, row), agent_tools=row.agent_tools or ())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+
 from sqlalchemy import Connection, select
 
 from scorer.release.errors import NotAllowedError, NotFoundError
@@ -53,7 +56,39 @@ def actor_of(
         rows = connection.execute(select(members.project, members.role).where(members.user == user))
         memberships = {row.project: Role(row.role) for row in rows}
     roles = {name: lower_role(role, most) for name, role in memberships.items() if project in (None, name)}
-    return Actor(user, roles, admin and most is Role.ADMIN and project is None, via, token)
+    highest = max(memberships.values(), key=rank, default=Role.VIEWER)
+    is_agent = most is Role.AGENT or (highest is Role.AGENT and not admin)
+    return Actor(user, roles, admin and most is Role.ADMIN and project is None, via, token, is_agent)
+
+
+def as_agent(actor: Actor, projects: Collection[str]) -> Actor:
+    """Return the actor on whose behalf a tool runs: with at most the role `agent`, in some projects only.
+
+    Whatever a tool calls, the service layer rejects more than an agent may do, and objects of other projects
+    do not exist for it.
+
+    Args:
+        actor: The caller.
+        projects: The projects whose owners allow the tool.
+    """
+    roles = {name: lower_role(role, Role.AGENT) for name, role in actor.roles.items() if name in projects}
+    return replace(actor, roles=roles, admin=False, via="agent", is_agent=True)
+
+
+def is_agent_in(actor: Actor, project: str) -> bool:
+    """Return whether the actor acts as an agent in a project."""
+    return actor.is_agent or (not actor.admin and actor.roles.get(project) is Role.AGENT)
+
+
+def refuse_agent(actor: Actor, what: str) -> None:
+    """Raise NotAllowedError if the actor is an agent, for operations that need no role of a project.
+
+    Args:
+        actor: The caller.
+        what: The operation in words, for example `creates tokens`.
+    """
+    if actor.is_agent:
+        raise NotAllowedError(f"{actor.user} is an agent, and no agent {what}; ask a person to do it")
 
 
 def require(actor: Actor, role: Role, project: str) -> None:

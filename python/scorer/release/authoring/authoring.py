@@ -18,6 +18,7 @@ from scorer.errors import BundleError
 from scorer.release.access.attempts import Attempts
 from scorer.release.answers import BundleInfo, Draft
 from scorer.release.authoring.bench import BenchRequest, recorded_request, run_bench
+from scorer.release.authoring.blast import blast_radius
 from scorer.release.authoring.cost import run_cost
 from scorer.release.authoring.names import rule_names
 from scorer.release.authoring.switches import with_switch
@@ -32,8 +33,9 @@ from scorer.release.errors import (
 )
 from scorer.release.fields import reason_of
 from scorer.release.model import Actor, ChangeKind, Role
-from scorer.release.requests import BenchRules, CostRules, SaveRules, SwitchRule
+from scorer.release.requests import BenchRules, CostRules, DecisionFilter, SaveRules, SwitchRule
 from scorer.release.rule_answers import (
+    BlastRadius,
     CaseReport,
     CaseRun,
     CheckedRule,
@@ -174,6 +176,34 @@ class RuleAuthoring:
             after = self._sound(loaded, self._edited(info, asked.text))
             before = loaded.rules or self._sound(loaded, BundleRules('name = "none"'))
             return run_bench(loaded, self._features(info), before, after, requests)
+
+    def blast(self, actor: Actor, bundle: str, checkpoint: str, text: str, *, decisions: int) -> BlastRadius:
+        """Return which of the newest decisions of a checkpoint edited rules of a bundle change.
+
+        Args:
+            actor: The calling user.
+            bundle: The bundle whose rules were edited.
+            checkpoint: Name of the checkpoint.
+            text: The TOML text of the rules.
+            decisions: Number of decisions, at most 5,000.
+
+        Raises:
+            InvalidError: The rules have faults.
+            NotFoundError: There is no such bundle or checkpoint that the actor may see.
+            ThrottledError: As in `check`.
+        """
+        info = self._parts.bundles.info(actor, bundle)
+        sample = self._decisions.sample(actor, checkpoint, DecisionFilter(), limit=decisions)
+        own = self._parts.settings.checkpoints[checkpoint]
+        with self._place(actor):
+            loaded = self._loaded.get(info.digest)
+            after = self._sound(loaded, self._edited(info, text))
+            before = loaded.rules or self._sound(loaded, BundleRules('name = "none"'))
+            features = self._features(info)
+            amount = own.backtest.amount if own.backtest.amount in {one.name for one in features} else ""
+            return blast_radius(
+                loaded, features, before, after, sample, amount=amount, outcome=own.outcome_of(loaded.kind)
+            )
 
     def cost(self, actor: Actor, bundle: str, asked: CostRules) -> RuleCosts:
         """Measure the time that each rule needs, on recorded decisions or on the golden cases of the bundle.

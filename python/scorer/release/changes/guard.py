@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _BY_APPROVER = frozenset({"rollback", "pause", "resume"})
 """Operations of authors that the approver of the change may perform as well."""
+_ADOPTING = frozenset({"edit", "delete", "submit"})
+"""Operations by which any modeler adopts the draft of an agent and becomes its author."""
 
 
 class ChangeGuard:
@@ -94,6 +96,17 @@ class ChangeGuard:
         if who is Who.MEMBER:
             roles.require(actor, Role.MODELER, change.project)
             return
+        if name == "edit" and actor.user in authors and roles.is_agent_in(actor, change.project):
+            roles.require(actor, Role.AGENT, change.project)
+            if change.agent != agent_name(actor):
+                raise NotAllowedError(
+                    f"{change.id} was not drafted by this agent, and an agent edits only drafts of its own; "
+                    "draft another change request"
+                )
+            return
+        if change.agent and name in _ADOPTING:
+            roles.require(actor, Role.MODELER, change.project)
+            return
         mine = authors | ({change.approved_by} if name in _BY_APPROVER else set())
         roles.require(actor, Role.MODELER if actor.user in mine else Role.OWNER, change.project)
 
@@ -122,6 +135,11 @@ class ChangeGuard:
                 raise ConflictError(f"{refusal}; {now.approved_by} approved it")
             raise refusal
         return now
+
+
+def agent_name(actor: Actor) -> str:
+    """Return the name by which a draft records its agent: the id of the token, else the user."""
+    return actor.token or actor.user
 
 
 def unknown(change: str) -> NotFoundError:

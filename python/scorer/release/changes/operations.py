@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from scorer.release import states
+from scorer.release.access.roles import is_agent_in
 from scorer.release.answers import ChangeDetail, Draft
 from scorer.release.calendar import moment
 from scorer.release.changes import backtesting, drafts, fit, rows, texts
-from scorer.release.changes.guard import ChangeGuard
+from scorer.release.changes.guard import ChangeGuard, agent_name
 from scorer.release.changes.overlays import VERDICT, revised_lanes
 from scorer.release.changes.plan import specs_of
 from scorer.release.changes.viewing import ChangeViews, check_approvable, is_answering
@@ -24,6 +25,7 @@ from scorer.release.errors import (
     ConflictError,
     FrozenError,
     InvalidError,
+    NotAllowedError,
     PlatformError,
     QuotaError,
     Remedy,
@@ -73,7 +75,9 @@ class Changes:
     # --- before it is on its way ---
 
     def draft(self, actor: Actor, draft: Draft, *, key: str | None = None) -> ChangeRequest:
-        """Create a draft; for modelers. Only its consistency is checked.
+        """Create a draft; for modelers and agents. Only its consistency is checked.
+
+        A draft of an agent records the agent. Any modeler of the project may edit it, submit it or delete it.
 
         Args:
             actor: The calling user.
@@ -83,10 +87,14 @@ class Changes:
 
         Raises:
             InvalidError: The draft is not valid.
-            NotAllowedError: The actor is not a modeler of the project.
+            NotAllowedError: The actor is neither a modeler of the project nor an agent, or is an agent that
+                drafts an overlay revision.
             ConflictError: The key was used with another draft.
         """
-        self._parts.access.require(actor, Role.MODELER, draft.project)
+        by_agent = is_agent_in(actor, draft.project)
+        self._parts.access.require(actor, Role.AGENT if by_agent else Role.MODELER, draft.project)
+        if by_agent and draft.kind is ChangeKind.OVERLAY:
+            raise NotAllowedError(f"{actor.user} is an agent, and no agent drafts overlays; draft a TEST")
         values = self._values(actor, draft)
         asked = hashlib.sha256(dumps(values).encode()).hexdigest()
         at = self._parts.now()
@@ -99,6 +107,8 @@ class Changes:
                 values["permission"] = self._permitted(connection, actor, values)
             else:
                 self._check_open(connection, draft.project)
+            if by_agent:
+                self._check_agent(connection, agent_name(actor))
             number = connection.execute(
                 insert(t.changes)
                 .values(
@@ -112,6 +122,7 @@ class Changes:
                     updated_at=at,
                     version=1,
                     authors=[actor.user],
+                    agent=agent_name(actor) if by_agent else None,
                     request_key=key,
                     request_hash=asked,
                 )
@@ -128,6 +139,8 @@ class Changes:
     def edit(self, actor: Actor, change: str, draft: Draft, *, version: int) -> ChangeRequest:
         """Replace a draft; for its authors, and owners of the project."""
         before = self._guard.allowed(actor, change, "edit")
+        if draft.kind is ChangeKind.OVERLAY and is_agent_in(actor, draft.project):
+            raise NotAllowedError(f"{actor.user} is an agent, and no agent drafts overlays; draft a TEST")
         if draft.project != before.project:
             raise InvalidError(f"{change} is of project {before.project} and stays there; draft another one")
         values = self._values(actor, draft)
@@ -181,7 +194,7 @@ class Changes:
         with self._guard.open(actor, before, "submit") as work:
             now, connection = work.change, work.connection
             permission = None
-            if now.evidence is not None and actor.user == now.created_by:
+            if now.evidence is not None and now.agent is None and actor.user == now.created_by:
                 # The draft of a learning loop: a person submits it, or the loop has a standing permission.
                 about = {"project": now.project, "kind": now.kind, "checkpoint": now.checkpoint}
                 permission = self._permitted(connection, actor, about)
@@ -570,6 +583,16 @@ class Changes:
             raise QuotaError(
                 f'project "{project}" has {held} open change requests, as many as it may; finish or withdraw '
                 "one, or ask an admin for more"
+            )
+
+    def _check_agent(self, connection: Connection, agent: str) -> None:
+        """Raise QuotaError if an agent has as many drafts as it may."""
+        c, most = t.changes.c, self._parts.settings.agents.drafts
+        query = select(func.count()).where(c.agent == agent, c.state == ChangeState.DRAFT.value)
+        if (connection.scalar(query) or 0) >= most:
+            raise QuotaError(
+                f"this agent has {most} drafts, as many as it may; edit one of them, or ask a modeler to "
+                "submit or delete some"
             )
 
     def _check_fit(self, change: ChangeRequest) -> None:

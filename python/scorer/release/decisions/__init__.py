@@ -15,6 +15,7 @@ from scorer.log.scanning import Entry
 from scorer.log.tail import KEPT
 from scorer.release.answers import DecisionPage
 from scorer.release.decisions import merging, shapes
+from scorer.release.decisions.sampling import SAMPLE, SampledDecision
 from scorer.release.errors import NotFoundError, UnreachableError
 from scorer.release.model import Actor
 from scorer.release.requests import DecisionFilter
@@ -130,11 +131,7 @@ class Decisions:
         Raises:
             NotFoundError: There is no such checkpoint, or the actor may not see it.
         """
-        if checkpoint not in self._access.checkpoints(actor, self._checkpoints):
-            raise NotFoundError(
-                f'there is no checkpoint "{checkpoint}" that you may see; the page of checkpoints lists '
-                "those that you may see"
-            )
+        self._check_visible(actor, checkpoint)
         rows: list[merging.ListedDecision] = []
         for log in self._source.logs:
             try:
@@ -169,11 +166,7 @@ class Decisions:
             NotFoundError: There is no such checkpoint, or the actor may not see it.
             InvalidError: The cursor is not one of this list.
         """
-        if checkpoint not in self._access.checkpoints(actor, self._checkpoints):
-            raise NotFoundError(
-                f'there is no checkpoint "{checkpoint}" that you may see; the page of checkpoints lists '
-                "those that you may see"
-            )
+        self._check_visible(actor, checkpoint)
         limit = max(1, min(limit, KEPT))
         logs = self._source.logs
         positions = merging.positions(cursor, [log.name for log in logs])
@@ -203,6 +196,52 @@ class Decisions:
             None if done else merging.cursor(following),
             None if oldest is None else datetime.fromtimestamp(oldest / 1e6, UTC),
         )
+
+    def sample(
+        self, actor: Actor, checkpoint: str, asked: DecisionFilter, *, limit: int = SAMPLE
+    ) -> Sequence[SampledDecision]:
+        """Return the newest decisions of a checkpoint that match a filter, with the schema of their bundle.
+
+        Args:
+            actor: The calling user.
+            checkpoint: Name of the checkpoint.
+            asked: The filter. A filter by outcome is not supported here.
+            limit: Limit on the number of decisions, at most 5,000. Of each log a bounded number of records is
+                decoded, so that there may be fewer.
+
+        Raises:
+            NotFoundError: There is no such checkpoint, or the actor may not see it.
+        """
+        self._check_visible(actor, checkpoint)
+        limit = max(1, min(limit, SAMPLE))
+        rows = [
+            merging.ListedDecision(log.name, sequence, record)
+            for log in self._source.logs
+            if (stretch := self._stretch(log, checkpoint, asked, None, limit)) is not None
+            for sequence, record in stretch.found
+        ]
+        newest = merging.merged(rows)[:limit]
+        digests = {digest_text(row.record.bundle) for row in newest}
+        schemas = {
+            digest: None if (shelf := self._bundle(digest)) is None else shelf.schema(digest)
+            for digest in digests
+        }
+        known: Mapping[str, Mapping[str, float]] = {}
+        if self._outcomes is not None and newest:
+            known = self._outcomes(checkpoint, [row.record.decision_id for row in newest])
+        return [
+            SampledDecision(
+                row.record, schemas[digest_text(row.record.bundle)], known.get(row.record.decision_id, {})
+            )
+            for row in newest
+        ]
+
+    def _check_visible(self, actor: Actor, checkpoint: str) -> None:
+        if checkpoint not in self._access.checkpoints(actor, self._checkpoints):
+            raise NotFoundError(
+                f'there is no checkpoint "{checkpoint}" that you may see; the page of checkpoints lists '
+                "those that you may see"
+            )
 
     def _stretch(
         self, log: RecordLog, checkpoint: str, asked: DecisionFilter, position: int | None, limit: int

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, insert, or_, select, update
 
-from scorer.release.access.roles import rank
+from scorer.release.access.roles import rank, refuse_agent
 from scorer.release.errors import ConflictError, InvalidError, NotAllowedError, NotFoundError, QuotaError
 from scorer.release.model import Actor, CaseDecision, CaseDelivery, CaseReason, CaseState, Role
 from scorer.release.requests import AssignCase, CaseFilter, CaseVersion, DecideCase, SetReasons
@@ -436,6 +436,7 @@ class Reviews:
         states: Sequence[CaseState] = (CaseState.OPEN,),
     ) -> Iterator[_Work]:
         """Open a transaction on a case that the actor may review."""
+        refuse_agent(actor, "decides cases")
         with self._store.read() as connection:
             before = self._row(connection, actor, case)
         try:

@@ -79,6 +79,7 @@ projects = Table(
     Column("bundles", Integer, nullable=False),
     Column("checkpoints", Many, nullable=False),
     Column("created_at", Instant, nullable=False),
+    Column("agent_tools", Many),  # tools that agents may use; NULL: none
 )
 
 members = Table(
@@ -247,6 +248,7 @@ changes = Table(
     Column("request_hash", Text),
     Column("evidence", Json),  # evidence of a learning loop
     Column("permission", Words, index=True),  # the standing permission that it was submitted under
+    Column("agent", Words),  # the agent that drafted it
     Column("paused_by", Words),  # who holds the present stage; `platform`: the stage's own pause
     Column("paused_at", Instant),
     Column("resumed_at", Instant),  # end of the last pause of the present stage

@@ -9,9 +9,18 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from scorer.release import answers, card_answers, model, review_answers, rule_answers, version_answers
+from scorer.release import (
+    agent_answers,
+    answers,
+    card_answers,
+    model,
+    review_answers,
+    rule_answers,
+    version_answers,
+)
 from scorer.web.api import (
     additions,
+    agents,
     audit,
     builds,
     bundles,
@@ -63,6 +72,7 @@ ROUTERS = tuple(
         versions,
         weekly,
         notifications,
+        agents,
         audit,
     )
 )
@@ -139,7 +149,9 @@ def _described(app: FastAPI) -> dict[str, Any]:
     schemas = schema["components"]["schemas"]
     for leftover in ("HTTPValidationError", "ValidationError"):
         schemas.pop(leftover, None)
-    words.describe(schemas, answers, card_answers, model, review_answers, rule_answers, version_answers)
+    words.describe(
+        schemas, agent_answers, answers, card_answers, model, review_answers, rule_answers, version_answers
+    )
     schemas["Problem"] = problems.ProblemDetails.model_json_schema()
     problem = {problems.MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for path, operations in schema["paths"].items():

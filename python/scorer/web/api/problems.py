@@ -23,6 +23,7 @@ _RULES = {
     409: "The object's state does not allow this, or it has changed since.",
     423: "A freeze covers the start.",
     429: "The project's quota is used up.",
+    504: "The operation took longer than its time limit; ask for less.",
     503: "The platform or its database does not respond.",
 }
 _TITLES = {kind.status: kind for kind in reversed(KINDS)}
