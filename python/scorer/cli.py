@@ -67,6 +67,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "new": ("scorer.commands.new:app", "Make a project folder of your own from a template."),
     "datasets": ("scorer.commands.datasets:app", "Check data sets and keep them on record."),
     "learn": ("scorer.commands.learn:app", "Learn from decisions and their outcomes."),
+    "causal": ("scorer.commands.causal:app", "What adoption is worth where nothing was randomised."),
     "audit": ("scorer.commands.audit:app", "Read and verify the platform's audit log."),
 }
 

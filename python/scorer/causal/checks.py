@@ -1,0 +1,227 @@
+"""Checks of an estimate: placebos, the trend before adoption, balance, chains, and hidden bias."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy import special
+
+from scorer.causal.estimate import Effect, Pairs, block_covariates, mean_effect
+from scorer.causal.matching import Block, match, variables
+from scorer.causal.panel import NEVER, Floats, Panel, Places
+from scorer.causal.regression import reversion
+from scorer.causal.results import ChainedProduct, MonthDifference, PlaceboResult, VariableBalance
+from scorer.causal.settings import CausalSettings
+from scorer.stats.distributions import midranks, normal_quantile
+
+_MOST_PRETENDED = 5_000
+_FEWEST = 5
+_CHAIN_MONTHS = 3
+_MOST_GAMMA = 50.0
+_STEPS = 50
+
+
+def in_time(panel: Panel, blocks: Sequence[Block], settings: CausalSettings) -> PlaceboResult | None:
+    """Pretend that adopters adopted earlier, and estimate the effect before they really did.
+
+    Regression to the mean is taken off, because it is no effect. Whether adopters were selected by their
+    value or by their level, nothing remains if adopters and controls developed alike.
+    """
+    shift = settings.placebo_months
+    generator = np.random.default_rng([settings.seed, 3])
+    share = min(1.0, _MOST_PRETENDED / max(sum(len(one.treated) for one in blocks), 1))
+    earlier = []
+    for one in blocks:
+        treated = one.treated[generator.random(len(one.treated)) < share]
+        end = one.month - shift
+        begin = max(end - settings.pre_months, 0)
+        if len(treated):
+            earlier.append(match(panel, treated, panel.controls, (begin, end), settings, month=end))
+    pairs = _pairs(earlier, panel)
+    if pairs is None:
+        return None
+    own, other = pairs.totals(panel, 0, shift)
+    effect = mean_effect(pairs, own, other, *block_covariates(panel, pairs), panel.size)
+    expected = float(reversion(panel, pairs, panel.controls, settings.seed).mean()) * shift
+    return _tested(effect, expected, len(pairs.treated))
+
+
+def in_space(
+    panel: Panel, blocks: Sequence[Block], settings: CausalSettings, horizon: int
+) -> PlaceboResult | None:
+    """Pretend that the nearest controls adopted, and estimate the effect on them."""
+    generator = np.random.default_rng([settings.seed, 4])
+    share = min(1.0, _MOST_PRETENDED / max(sum(len(one.treated) for one in blocks), 1))
+    pretended = []
+    used = np.zeros(panel.size, dtype=bool)
+    for one in blocks:
+        nearest = np.unique(one.neighbours[generator.random(len(one.treated)) < share, 0])
+        # A unit pretends once, so that pretended adopters are different units.
+        nearest = nearest[~used[nearest]]
+        used[nearest] = True
+        pretended.append((one, nearest))
+    controls = panel.controls
+    controls = controls[~used[controls]]
+    found = [
+        match(panel, nearest, controls, (one.begin, one.end), settings, month=one.month)
+        for one, nearest in pretended
+        if len(nearest) and len(controls)
+    ]
+    pairs = _pairs(found, panel)
+    if pairs is None:
+        return None
+    own, other = pairs.totals(panel, 0, horizon)
+    effect = mean_effect(pairs, own, other, *block_covariates(panel, pairs), panel.size)
+    return _tested(effect, 0.0, len(pairs.treated))
+
+
+def trend(panel: Panel, pairs: Pairs, months: int) -> PlaceboResult:
+    """Estimate by how much the difference changes per month before adoption.
+
+    The outcome is the slope of a unit's monthly values, which does not depend on the level that units are
+    matched on. It is tested as money, and relative to the unit's value, because a few large units can hide in
+    money what all units have in common; the p-value is for both tests together.
+    """
+    when = np.arange(-months, 0)
+    slope = (when - when.mean()) / ((when - when.mean()) ** 2).sum()
+    own, other = np.zeros(len(pairs.treated)), np.zeros(len(pairs.control_unit))
+    for month, weight in zip(when, slope, strict=True):
+        mine, theirs = pairs.totals(panel, int(month), int(month) + 1)
+        own += weight * mine
+        other += weight * theirs
+    x_own, x_other = block_covariates(panel, pairs)
+    # The last quarter is part of the slope.
+    kept = [0, *range(2, x_own.shape[1])]
+    x_own, x_other = x_own[:, kept], x_other[:, kept]
+    money = _tested(mean_effect(pairs, own, other, x_own, x_other, panel.size), 0.0, len(pairs.treated))
+    unit = float(np.mean(np.abs(x_other[:, 0]))) or 1.0
+    own, other = own / (np.abs(x_own[:, 0]) + unit), other / (np.abs(x_other[:, 0]) + unit)
+    relative = _tested(mean_effect(pairs, own, other, x_own, x_other, panel.size), 0.0, len(pairs.treated))
+    return replace(money, p_value=min(1.0, 2.0 * min(money.p_value, relative.p_value)))
+
+
+def path(panel: Panel, pairs: Pairs, begin: int, end: int, confidence: float) -> tuple[MonthDifference, ...]:
+    """Return mean values of adopters and synthetic controls by month from adoption on."""
+    nothing_own, nothing_other = np.empty((len(pairs.treated), 0)), np.empty((len(pairs.control_unit), 0))
+    critical = normal_quantile((1.0 + confidence) / 2)
+    found = []
+    for month in range(begin, end):
+        own, other = pairs.totals(panel, month, month + 1)
+        effect = mean_effect(pairs, own, other, nothing_own, nothing_other, panel.size)
+        mean = float(own.mean())
+        reach = critical * effect.error
+        found.append(
+            MonthDifference(
+                month, mean, mean - effect.value, effect.value, effect.value - reach, effect.value + reach
+            )
+        )
+    return tuple(found)
+
+
+def balance(panel: Panel, pairs: Pairs) -> tuple[VariableBalance, ...]:
+    """Return standardised differences of the matching variables before and after matching."""
+    names = ["value", *panel.features]
+    own, synthetic, all_controls, spread = [], [], [], []
+    controls = panel.controls
+    for at, one in enumerate(pairs.blocks):
+        mine, theirs = pairs.block == at, pairs.control_block == at
+        treated = variables(panel, pairs.treated[mine], one.begin, one.end)
+        matched = variables(panel, pairs.control_unit[theirs], one.begin, one.end)
+        never = variables(panel, controls, one.begin, one.end)
+        weight = pairs.weight[theirs]
+        own.append(treated.sum(axis=0))
+        synthetic.append((matched * weight[:, None]).sum(axis=0))
+        all_controls.append(never.mean(axis=0) * len(treated))
+        variance = (treated.var(axis=0) + never.var(axis=0)) / 2
+        spread.append(variance * len(treated))
+    n = len(pairs.treated)
+    a, s, c = (np.sum(one, axis=0) / n for one in (own, synthetic, all_controls))
+    sd = np.sqrt(np.maximum(np.sum(spread, axis=0) / n, 1e-300))
+    return tuple(
+        VariableBalance(
+            name,
+            float(a[at]),
+            float(c[at]),
+            float(s[at]),
+            float((a[at] - c[at]) / sd[at]),
+            float((a[at] - s[at]) / sd[at]),
+        )
+        for at, name in enumerate(names)
+    )
+
+
+def chains(panel: Panel, pairs: Pairs, horizon: int) -> tuple[tuple[ChainedProduct, ...], float]:
+    """Compare how many adopters and controls adopt other products, and return both with the share of any.
+
+    The time is from three months before adoption to the end of the horizon.
+    """
+    n = len(pairs.treated)
+    nothing_own, nothing_other = np.empty((n, 0)), np.empty((len(pairs.control_unit), 0))
+    months = np.array([one.month for one in pairs.blocks])
+    any_other = np.zeros(n, dtype=bool)
+
+    def adopts(adopted: Places, units: Places, block: Places) -> Floats:
+        when, begin = adopted[units], months[block]
+        return np.asarray(
+            (when != NEVER) & (when >= begin - _CHAIN_MONTHS) & (when < begin + horizon), dtype=np.float64
+        )
+
+    found = []
+    for name, adopted in panel.others.items():
+        own = adopts(adopted, pairs.treated, pairs.block)
+        other = adopts(adopted, pairs.control_unit, pairs.control_block)
+        any_other |= own > 0
+        effect = mean_effect(pairs, own, other, nothing_own, nothing_other, panel.size)
+        mean = float(own.mean())
+        z = effect.value / effect.error if effect.error > 0 else 0.0
+        found.append(ChainedProduct(name, mean, mean - effect.value, z))
+    return tuple(found), float(any_other.mean()) if n else 0.0
+
+
+def gamma(pairs: Pairs, effect: Effect, level: float) -> float | None:
+    """Return Rosenbaum's bound: the greatest odds ratio of hidden bias at which the effect is significant.
+
+    The test is Wilcoxon's signed rank of the corrected difference of each adopter to its nearest control,
+    one-sided in the direction of the effect. Controls that are used repeatedly are not accounted for.
+    """
+    _, first = np.unique(pairs.adopter, return_index=True)
+    differences = effect.adjusted - effect.residual[pairs.control[first]]
+    if effect.value < 0:
+        differences = -differences
+    differences = differences[differences != 0]
+    n = len(differences)
+    if n < _FEWEST:
+        return None
+    ranks = midranks(np.abs(differences))
+    statistic, total = float(ranks[differences > 0].sum()), float(ranks.sum())
+    squares = float((ranks**2).sum())
+
+    def p_value(odds: float) -> float:
+        share = odds / (1.0 + odds)
+        spread = np.sqrt(share * (1.0 - share) * squares)
+        return float(special.ndtr(-(statistic - share * total) / spread))
+
+    if p_value(1.0) > level:
+        return None
+    low, high = 1.0, _MOST_GAMMA
+    if p_value(high) <= level:
+        return high
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if p_value(middle) <= level else (low, middle)
+    return low
+
+
+def _pairs(blocks: Sequence[Block], panel: Panel) -> Pairs | None:
+    kept = [one for one in blocks if len(one.treated)]
+    if sum(len(one.treated) for one in kept) < _FEWEST:
+        return None
+    return Pairs.of(kept, panel.size)
+
+
+def _tested(effect: Effect, expected: float, units: int) -> PlaceboResult:
+    value = effect.value - expected
+    p_value = float(2.0 * special.ndtr(-abs(value) / effect.error)) if effect.error > 0 else 1.0
+    return PlaceboResult(value, effect.error, p_value, units)
