@@ -317,7 +317,7 @@ lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRA
 		$(LOCK) $(UPGRADE) --overrides overrides.txt $$peer --output-file $${peer%.in}.txt; done
 	@cd requirements && for part in spark ray; do \
 		$(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt $$part.in --output-file $$part.txt; done
-	@cd requirements && for part in clients mlflow airflow rule-peers audit docs wheels; do \
+	@cd requirements && for part in clients mlflow airflow feast rule-peers audit docs wheels; do \
 		$(LOCK) $(UPGRADE) $$part.in --output-file $$part.txt; done
 
 .PHONY: clients
@@ -403,6 +403,9 @@ mlflow: .build/mlflow/.packages ## Install an MLflow server into .build/mlflow, 
 
 .PHONY: rule-peers
 rule-peers: .build/rule-peers/.packages ## Install zen-engine and pyDMNrules into .build/rule-peers, for the tests of imported and exported rules
+
+.PHONY: feast
+feast: .build/feast/.packages ## Install Feast into .build/feast, the peer of loadtests/features_redis.py
 
 .PHONY: airflow
 airflow: .build/airflow/.packages ## Install Airflow into .build/airflow, for the test that runs the learning DAG

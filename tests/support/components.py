@@ -69,6 +69,10 @@ def _kafka() -> bool:
     return program_path("java") is not None and _file("kafka/.packages")() and any(libraries)
 
 
+def _redis() -> bool:
+    return any(program_path(name) is not None for name in ("redis-server", "valkey-server"))
+
+
 def _grpc_java() -> bool:
     programs = ("javac", "protoc", "grpc_java_plugin")
     return all(map(program_path, programs)) and all(
@@ -157,6 +161,7 @@ COMPONENTS: Final[dict[str, Component]] = {
     "Kafka": Component("apt-get install default-jdk-headless maven; make kafka", _kafka),
     "conformance cases of CEL": Component("install Go 1.26; make cel-spec", _cel_spec),
     "versitygw": Component("make s3", _file("s3/versitygw")),
+    "Redis": Component("apt-get install redis-server", _redis),
     "nginx": Component("apt-get install nginx-light", _program("nginx")),
     "haproxy": Component("apt-get install haproxy", _program("haproxy")),
     "client for Go": Component(

@@ -1,4 +1,4 @@
-"""``scorer features``: check and compare feature sets, build training tables, and compare served values."""
+"""``scorer features``: check and compare feature sets, build training tables, feed events."""
 
 from __future__ import annotations
 
@@ -181,6 +181,40 @@ def parity(
         print_table(("feature", "values", "equal", "largest difference"), rows, empty="no values")
     if not report.passed:
         raise typer.Exit(1)
+
+
+@app.command()
+def feed(
+    config: Annotated[Path, typer.Option("--config", "-c", metavar="FILE", help="Settings file.")] = Path(
+        "feed.toml"
+    ),
+    once: Annotated[bool, typer.Option("--once", help="Deliver what the topic holds now, and exit.")] = False,
+) -> None:
+    """Bring events from Kafka to the stores of servers, or to Redis, until SIGTERM.
+
+    Exit codes: 0 stopped, or done with --once; 1 failed, a restart continues; 64 bad settings.
+    """
+    from scorer.feed.process import run
+    from scorer.feed.settings import load
+
+    run(load(config), once=once)
+
+
+@app.command("feed-config")
+def feed_config(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="File to check; default: print a commented example."),
+    ] = None,
+) -> None:
+    """Print a complete, commented feed.toml, or check one. Exit code 64 if it is not valid."""
+    from scorer.feed.settings import example, load
+
+    if file is None:
+        typer.echo(example(), nl=False)
+        return
+    load(file)
+    typer.echo(f"{file}: ok")
 
 
 def event_tables(events: list[str], received_after: list[str]) -> dict[str, EventTable]:

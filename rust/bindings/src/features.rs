@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use scorer_features::{Event, EventError, FeatureSet, Recorded, Store, StoreOptions};
+use scorer_features::{Event, EventError, FeatureSet, Plan, Recorded, Store, StoreOptions};
 use serde_json::json;
 
 use crate::error::Failure;
 use crate::hex::hex;
 
 /// A column of texts, one per row.
-type Texts = Vec<Option<String>>;
+pub(crate) type Texts = Vec<Option<String>>;
 
 #[pyclass(frozen, module = "scorer._scorer")]
 pub(crate) struct FeatureStore {
@@ -90,28 +90,12 @@ impl FeatureStore {
     ) -> PyResult<Bound<'py, PyBytes>> {
         same_length(now_us.len(), keys.values().map(Vec::len))?;
         let read = py.detach(|| {
-            let digest = |name: &String| {
-                let known = self.store.sets().find_map(|set| set.feature_digest(name));
-                known
-                    .map(|digest| (name.clone(), digest))
-                    .ok_or_else(|| format!("feature {name:?}: the set has none of this name"))
-            };
-            let wanted = features.iter().map(digest).collect::<Result<Vec<_>, _>>()?;
-            let wanted: Vec<_> = wanted.iter().map(|(name, digest)| (name.as_str(), *digest)).collect();
-            let plan = self.store.plan(&wanted).map_err(|error| error.to_string())?;
-            let columns: Vec<Option<&Texts>> =
-                plan.entities().iter().map(|entity| keys.get(entity)).collect();
-            let mut values = vec![0_f32; features.len()];
-            let mut out = Vec::with_capacity(now_us.len() * features.len() * 4);
-            for (row, now_us) in now_us.iter().enumerate() {
-                let keys: Vec<Option<&str>> = columns
-                    .iter()
-                    .map(|column| column.and_then(|column| column.get(row)?.as_deref()))
-                    .collect();
-                self.store.read(&plan, &keys, *now_us, &mut values);
-                out.extend(values.iter().flat_map(|value| value.to_ne_bytes()));
-            }
-            Ok(out)
+            let wanted = wanted(self.store.sets(), &features)?;
+            let plan = self.store.plan(&pairs(&wanted)).map_err(|error| error.to_string())?;
+            read_rows(&plan, &keys, &now_us, |keys, now_us, values| {
+                self.store.read(&plan, keys, now_us, values);
+                Ok(())
+            })
         });
         Ok(PyBytes::new(py, &read.map_err(Failure::features)?))
     }
@@ -175,11 +159,49 @@ pub(crate) fn canonical_features<'py>(py: Python<'py>, definition: &[u8]) -> PyR
     Ok(PyBytes::new(py, &set.canonical()))
 }
 
+/// The features with the digests that a set gives them.
+pub(crate) fn wanted<'a>(
+    sets: impl Iterator<Item = &'a FeatureSet>,
+    features: &[String],
+) -> Result<Vec<(String, [u8; 32])>, String> {
+    let sets: Vec<&FeatureSet> = sets.collect();
+    let digest = |name: &String| {
+        let known = sets.iter().find_map(|set| set.feature_digest(name));
+        known
+            .map(|digest| (name.clone(), digest))
+            .ok_or_else(|| format!("feature {name:?}: the set has none of this name"))
+    };
+    features.iter().map(digest).collect()
+}
+
+pub(crate) fn pairs(wanted: &[(String, [u8; 32])]) -> Vec<(&str, [u8; 32])> {
+    wanted.iter().map(|(name, digest)| (name.as_str(), *digest)).collect()
+}
+
+/// Reads row by row with the keys of each row. Returns the values as float32 in row order.
+pub(crate) fn read_rows<E>(
+    plan: &Plan,
+    keys: &BTreeMap<String, Texts>,
+    now_us: &[i64],
+    mut read: impl FnMut(&[Option<&str>], i64, &mut [f32]) -> Result<(), E>,
+) -> Result<Vec<u8>, E> {
+    let columns: Vec<Option<&Texts>> = plan.entities().iter().map(|entity| keys.get(entity)).collect();
+    let mut values = vec![0_f32; plan.features().len()];
+    let mut out = Vec::with_capacity(now_us.len() * values.len() * 4);
+    for (row, now_us) in now_us.iter().enumerate() {
+        let keys: Vec<Option<&str>> =
+            columns.iter().map(|column| column.and_then(|column| column.get(row)?.as_deref())).collect();
+        read(&keys, *now_us, &mut values)?;
+        out.extend(values.iter().flat_map(|value| value.to_ne_bytes()));
+    }
+    Ok(out)
+}
+
 fn of_row(columns: &BTreeMap<String, Texts>, row: usize) -> Vec<(&str, &str)> {
     columns.iter().filter_map(|(name, column)| Some((name.as_str(), column.get(row)?.as_deref()?))).collect()
 }
 
-fn same_length(rows: usize, lengths: impl Iterator<Item = usize>) -> PyResult<()> {
+pub(crate) fn same_length(rows: usize, lengths: impl Iterator<Item = usize>) -> PyResult<()> {
     let lengths: BTreeSet<usize> = lengths.filter(|length| *length != rows).collect();
     match lengths.first() {
         None => Ok(()),

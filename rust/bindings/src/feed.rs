@@ -1,5 +1,6 @@
 //! `_scorer.FeatureFeed`: writes the events of a feed to Redis or Valkey.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
@@ -8,6 +9,7 @@ use scorer_server::{FeatureFeed as Feed, FeedMessage, Position, PrivacyConfig, R
 use serde::Deserialize;
 
 use crate::error::Failure;
+use crate::features::{Texts, pairs, read_rows, same_length, wanted};
 
 /// The settings of a feed.
 #[derive(Deserialize)]
@@ -70,6 +72,27 @@ impl FeatureFeed {
         let written = py.detach(|| self.lock().write(topic, partition, begin, end, &messages));
         let applied = written.map_err(Failure::from)?;
         Ok((applied.results, applied.refusal, applied.replaced))
+    }
+
+    /// Reads features by name, whether or not the state is complete; as `FeatureStore.read_batch`.
+    fn read_batch<'py>(
+        &self,
+        py: Python<'py>,
+        features: Vec<String>,
+        keys: BTreeMap<String, Texts>,
+        now_us: Vec<i64>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        same_length(now_us.len(), keys.values().map(Vec::len))?;
+        let read = py.detach(|| {
+            let mut feed = self.lock();
+            let writer = feed.writer();
+            let wanted = wanted(writer.blobs().sets(), &features).map_err(Failure::features)?;
+            let plan = writer.blobs().plan(&pairs(&wanted));
+            let plan = plan.map_err(|error| Failure::features(error.to_string()))?;
+            read_rows(&plan, &keys, &now_us, |keys, now_us, values| writer.read(&plan, keys, now_us, values))
+                .map_err(Failure::from)
+        });
+        Ok(PyBytes::new(py, &read?))
     }
 
     /// Marks the state as complete if every partition has caught up. Returns whether it is.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use scorer_features::{BlobError, Blobs, Changes, Event, EventError, FeatureSet};
+use scorer_features::{BlobError, Blobs, Changes, Event, EventError, FeatureSet, Plan};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -34,6 +34,7 @@ pub struct Writer {
     config: RedisConfig,
     keys: Keys,
     digest: [u8; 32],
+    blobs: Arc<Blobs>,
     changes: Changes,
     connection: Option<(Connection, JoinHandle<String>)>,
 }
@@ -113,11 +114,13 @@ impl Writer {
     /// The runtime of its connection cannot be created.
     pub fn new(config: RedisConfig, set: FeatureSet) -> std::io::Result<Writer> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let blobs = Arc::new(Blobs::new(vec![set.clone()]));
         Ok(Writer {
             runtime,
             keys: Keys::new(&config.prefix, &set),
             digest: set.digest(),
-            changes: Changes::new(Arc::new(Blobs::new(vec![set]))),
+            changes: Changes::new(Arc::clone(&blobs)),
+            blobs,
             config,
             connection: None,
         })
@@ -175,6 +178,48 @@ impl Writer {
         }
         Err(self
             .unavailable(format!("other processes changed the same entities {ATTEMPTS} times; try again")))
+    }
+
+    /// The feature set.
+    #[must_use]
+    pub fn blobs(&self) -> &Blobs {
+        &self.blobs
+    }
+
+    /// Reads features as of `now_us`, whether or not the state is complete. `keys` are in the order of
+    /// [`Plan::entities`]; `out` has one place per feature.
+    ///
+    /// # Errors
+    /// See [`WriteError`]; a state that cannot be used is [`WriteError::Unavailable`].
+    pub fn read(
+        &mut self,
+        plan: &Plan,
+        keys: &[Option<&str>],
+        now_us: i64,
+        out: &mut [f32],
+    ) -> Result<(), WriteError> {
+        self.connect()?;
+        let mut names = vec![b"MGET".to_vec(), self.keys.definition()];
+        let mut places = Vec::new();
+        for part in self.blobs.parts(plan) {
+            places.push(keys.get(part.entity).copied().flatten().map(|key| {
+                names.push(self.keys.blob(part.name, key));
+                names.len() - 2
+            }));
+        }
+        let replies = self.checked(resp::command(names.iter().map(Vec::as_slice)), 1)?;
+        let Some(Reply::Array(values)) = replies.first() else {
+            return Err(self.unavailable("the reply to MGET is no array".to_owned()));
+        };
+        let value =
+            |place: &Option<usize>| values.get((*place)?).and_then(Reply::value).map(|value| &**value);
+        let blobs: Vec<Option<&[u8]>> = places.iter().map(value).collect();
+        let mut errors = Vec::new();
+        self.blobs.read(plan, keys, &blobs, now_us, out, &mut errors);
+        match errors.first() {
+            None => Ok(()),
+            Some((_, error)) => Err(self.unavailable(format!("a state cannot be used: {error:?}"))),
+        }
     }
 
     /// Marks the state as complete if every partition has caught up. Returns whether it is.

@@ -69,6 +69,11 @@ impl FeatureFeed {
         self.writer.eviction_policy()
     }
 
+    /// The writer, for reads of features.
+    pub fn writer(&mut self) -> &mut Writer {
+        &mut self.writer
+    }
+
     /// Applies messages and moves the position of their partition from `from` to `to`, in one transaction. Returns one
     /// result per message: `new`, `duplicate` or the reason of the refusal.
     ///

@@ -1,0 +1,207 @@
+"""A real Redis or Valkey server on a port that the system chooses, and a proxy that makes it slow."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import components
+from s3_server import free_port
+from waiting import wait_until
+
+
+class RedisServer:
+    """A server with its data in a directory of its own, which outlives a kill.
+
+    Args:
+        options: Further lines of its configuration.
+        tls: Directory with `ca.pem`, `server.pem` and `server.key`; then the port takes TLS only.
+    """
+
+    def __init__(self, *options: str, tls: Path | None = None) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="scorer-redis-"))
+        self.port = 0
+        self._options, self._tls = options, tls
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> RedisServer:
+        try:
+            for _ in range(5):
+                self.port = free_port()
+                if self._start():
+                    return self
+            raise RuntimeError(f"redis does not start:\n{self._text()}")
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(30)
+            self._process = None
+
+    def start(self) -> None:
+        """After `kill`, on the same port and directory."""
+        if not self._start():
+            raise RuntimeError(f"redis does not start again:\n{self._text()}")
+
+    def command(self, *arguments: str | bytes, password: str = "") -> Any:
+        """Send a command over a connection of its own. Errors of the server are returned as text."""
+        with socket.create_connection(("127.0.0.1", self.port), 10) as stream:
+            file = stream.makefile("rb")
+            if password:
+                stream.sendall(_encoded("AUTH", password))
+                _reply(file)
+            stream.sendall(_encoded(*arguments))
+            return _reply(file)
+
+    def keys(self, pattern: str) -> list[bytes]:
+        """The keys that match a pattern."""
+        found: list[bytes] = self.command("KEYS", pattern)
+        return sorted(found)
+
+    def _start(self) -> bool:
+        tls = (
+            []
+            if self._tls is None
+            else [
+                "port 0",
+                f"tls-port {self.port}",
+                f"tls-cert-file {self._tls}/server.pem",
+                f"tls-key-file {self._tls}/server.key",
+                f"tls-ca-cert-file {self._tls}/ca.pem",
+                "tls-auth-clients no",
+            ]
+        )
+        lines = [
+            "bind 127.0.0.1",
+            *(tls or [f"port {self.port}"]),
+            f"dir {self.directory}",
+            "daemonize no",
+            'save ""',
+            "logfile redis.log",
+            *self._options,
+        ]
+        (self.directory / "redis.conf").write_text("".join(f"{line}\n" for line in lines))
+        program = components.program_path("redis-server") or components.program_path("valkey-server")
+        self._process = process = subprocess.Popen(
+            [program or "redis-server", "redis.conf"], cwd=self.directory, start_new_session=True
+        )
+        offset = len(self._text())
+
+        def has_started() -> bool:
+            return process.poll() is not None or "eady to accept" in self._text()[offset:] or self._listens()
+
+        wait_until(has_started, "redis", seconds=30)
+        if process.poll() is None:
+            return True
+        self._process = None
+        return False
+
+    def _listens(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
+
+    def _text(self) -> str:
+        path = self.directory / "redis.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+
+class SlowProxy:
+    """Passes connections on to a server. While `delay` is above 0, replies wait for that many seconds.
+
+    Args:
+        port: Port of the server on this machine.
+
+    Attributes:
+        delay: Seconds that each part of a reply waits.
+        slow_connections: Number of connections, from the first, that are delayed; None: all.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.delay = 0.0
+        self.slow_connections: int | None = None
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._number = 0
+        self._sockets: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __enter__(self) -> SlowProxy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._target), 5)
+            except OSError:
+                return
+            self._sockets += [client, server]
+            self._number += 1
+            number = self._number
+            threading.Thread(target=self._pump, args=(client, server, 0), daemon=True).start()
+            threading.Thread(target=self._pump, args=(server, client, number), daemon=True).start()
+
+    def _pump(self, source: socket.socket, target: socket.socket, number: int) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                is_slow = self.slow_connections is None or number <= self.slow_connections
+                if number and is_slow and self.delay > 0:
+                    time.sleep(self.delay)
+                target.sendall(data)
+        except OSError:
+            pass
+        for one in (source, target):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+
+def _encoded(*arguments: str | bytes) -> bytes:
+    parts = [one.encode() if isinstance(one, str) else one for one in arguments]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(one), one) for one in parts)
+
+
+def _reply(file: Any) -> Any:
+    line = file.readline().rstrip(b"\r\n")
+    kind, text = line[:1], line[1:]
+    if kind in (b"+", b"-"):
+        return text.decode()
+    if kind == b":":
+        return int(text)
+    size = int(text)
+    if size < 0:
+        return None
+    if kind == b"$":
+        data = file.read(size + 2)
+        return data[:-2]
+    return [_reply(file) for _ in range(size)]
