@@ -50,6 +50,8 @@ PAGES = [
     "/reviews/3",
     "/learning",
     "/notifications",
+    "/agents",
+    "/agents?project=fraud",
     "/audit",
     "/projects",
     "/projects/fraud",

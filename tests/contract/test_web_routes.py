@@ -224,6 +224,8 @@ rule("GET /settings", ADMIN)
 rule("POST /settings/servers", ADMIN, name="a", control="nonsense")
 rule("POST /settings/servers/{server}/remove", "L x x x x x x n", "/settings/servers/none/remove")
 rule("POST /settings/checkpoints", ADMIN, checkpoint="c-{who}", alias="a@live")
+rule("GET /agents", EVERYBODY)
+rule("POST /agents/{name}/tools", OWNS, "/agents/fraud/tools", **{"tool-live_metrics": "on"})
 rule("GET /audit", EVERYBODY)
 rule("POST /audit/verify", ADMIN)
 

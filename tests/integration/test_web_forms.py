@@ -347,6 +347,7 @@ def test_every_page_of_an_empty_platform_opens(world: World, visit: Visit) -> No
             "/decisions",
             "/learning",
             "/notifications",
+            "/agents",
             "/audit",
             "/projects",
             "/tokens",

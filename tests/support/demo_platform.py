@@ -189,6 +189,20 @@ def demo_platform(
         discussion=changes,
     )
     _fill_reviews(settings, store, access, reviews, decisions, tokens)
+    access.set_agent_tools(ada, "fraud", ["list_checkpoints", "live_metrics", "draft_change"])
+    for tool, result, reason in (
+        ("list_checkpoints", "done", ""),
+        ("live_metrics", "cut", ""),
+        ("explain_decision", "not-found", 'there is no tool "explain_decision" that you may use'),
+        ("draft_change", "done", ""),
+    ):
+        call = {
+            "client": "an agent 1.0", "result": result, "reason": reason, "milliseconds": 12.5, "size": 2048,
+            "arguments": '{"checkpoint": "fraud.checkout"}', "digest": "0" * 64,
+            "draft": "cr-000014" if tool == "draft_change" else "",
+        }  # fmt: skip
+        with store.write() as connection:
+            audit.append(connection, ada, "agent.call", tool, project="fraud", details=call)
     return DemoPlatform(settings, store, service), tokens
 
 

@@ -199,6 +199,7 @@ SAID = {
     "freeze": "The freeze is active.",
     "freeze-removed": "The freeze is removed.",
     "member": "The members are changed.",
+    "agent-tools": "The tools that agents may use are changed.",
     "project": "The project is saved.",
     "server": "The server responds, and the platform manages it now.",
     "server-removed": "The platform no longer manages the server.",

@@ -8,6 +8,7 @@ from fastapi import APIRouter
 def routers() -> list[APIRouter]:
     """Return the routers of all pages."""
     from scorer.web.pages import (
+        agents,
         audit,
         builds,
         calendar,
@@ -62,6 +63,7 @@ def routers() -> list[APIRouter]:
         tokens,
         users,
         settings,
+        agents,
         audit,
     )
     return [module.router for module in modules]
