@@ -694,7 +694,8 @@ fn unsupported<'a>(name: &str, declared: impl Iterator<Item = &'a str>) -> Strin
             "use hour_of_day() or day_of_week() of a number of seconds since 1970"
         }
         _ => {
-            let near = nearest(name, FORMS.into_iter().chain(Function::names()).chain(declared));
+            let built_in = FORMS.into_iter().chain(Function::names()).map(|name| -> &'a str { name });
+            let near = nearest(name, declared.chain(built_in));
             return format!("unknown function {name}(){near}; docs/rules.md lists the functions");
         }
     };
