@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from scorer.bundle.models import CategoryTable, Feature, TablesFile, TransformStep
+from scorer.bundle.models import (
+    Arithmetic,
+    CategoryTable,
+    Feature,
+    FeatureRatio,
+    FunctionCall,
+    TablesFile,
+    TransformStep,
+)
 from scorer.errors import BundleError
 
 if TYPE_CHECKING:
@@ -46,6 +54,17 @@ def added_columns(steps: Sequence[TransformStep]) -> list[str]:
         steps: The steps of a transform node.
     """
     return [step.output for step in steps if step.output is not None]
+
+
+def columns_read(step: TransformStep) -> list[str]:
+    """Return the names of the columns that a step reads.
+
+    Args:
+        step: A step of a transform node.
+    """
+    if isinstance(step, FunctionCall):
+        return step.inputs
+    return [step.left, step.right] if isinstance(step, Arithmetic | FeatureRatio) else [step.feature]
 
 
 def transform(

@@ -192,7 +192,7 @@ class DatePart(_Strict):
 
 
 class FunctionCall(_Strict):
-    """Add a column with the result of a function of ``functions.json``, which gets NaN for a missing value."""
+    """Add a column with the result of a function of ``functions.json``. NaN stands for a missing value."""
 
     function: Literal["custom"] = "custom"
     name: str

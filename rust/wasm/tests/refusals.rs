@@ -15,6 +15,7 @@ fn refused(text: &str) -> String {
     }
 }
 
+/// Fault case 97.
 #[test]
 fn parts_that_functions_cannot_have_are_refused_by_name() {
     let f = "(func (export \"f\") (param f64) (result f64) (local.get 0))";
@@ -106,6 +107,7 @@ fn the_depth_of_calls_is_bounded() {
     assert!(refused(&chain(MAX_CALL_DEPTH + 1)).contains("has 33 nested calls, at most 32"));
 }
 
+/// Fault case 97.
 #[test]
 fn modules_beyond_a_limit_are_refused() {
     let function = "(func (param f64) (result f64) (local.get 0))";
