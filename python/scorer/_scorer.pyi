@@ -282,7 +282,12 @@ def revise_bundle(
     path: str | PathLike[str], digest: str, head: str, changing: Mapping[str, bytes]
 ) -> tuple[bytes, bytes]: ...
 def transform_rows(
-    features: str, steps: str, tables: str | None, rows: NDArray[Any], out: NDArray[Any]
+    features: str,
+    steps: str,
+    tables: str | None,
+    functions: tuple[bytes, Mapping[str, bytes]] | None,
+    rows: NDArray[Any],
+    out: NDArray[Any],
 ) -> None: ...
 def canonical_features(definition: bytes) -> bytes: ...
 def feature_digests(definition: bytes) -> dict[str, str]: ...

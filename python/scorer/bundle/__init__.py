@@ -23,6 +23,7 @@ from scorer.bundle.models import (
     DatePart,
     Feature,
     FeatureRatio,
+    FunctionCall,
     IsotonicMap,
     Lineage,
     Log1p,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from scorer.bundle.columns import added_columns, encode, transform
     from scorer.bundle.computed import ComputedFeatures
     from scorer.bundle.ensemble import MeanEnsemble, SegmentCase, StackEnsemble, SwitchEnsemble
+    from scorer.bundle.functions import CustomFunction
     from scorer.bundle.lineage import describe_lineage
     from scorer.bundle.net import OnnxModel
     from scorer.bundle.policy import Policy
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ComputedFeatures": "scorer.bundle.computed",
+    "CustomFunction": "scorer.bundle.functions",
     "HeldOut": "scorer.bundle.build",
     "MeanEnsemble": "scorer.bundle.ensemble",
     "OnnxModel": "scorer.bundle.net",
@@ -93,9 +96,11 @@ __all__ = [
     "CategoryTable",
     "Clip",
     "ComputedFeatures",
+    "CustomFunction",
     "DatePart",
     "Feature",
     "FeatureRatio",
+    "FunctionCall",
     "HeldOut",
     "Inspection",
     "IsotonicMap",

@@ -19,6 +19,7 @@ from scorer.bundle.calibrate import fit_isotonic, fit_sigmoid
 from scorer.bundle.columns import added_columns, encode, transform
 from scorer.bundle.computed import FEATURES, ComputedFeatures, features_file
 from scorer.bundle.ensemble import MeanEnsemble, StackEnsemble, SwitchEnsemble, ensemble_node
+from scorer.bundle.functions import CustomFunction, function_files
 from scorer.bundle.loaded import Bundle
 from scorer.bundle.models import (
     FORMAT,
@@ -33,6 +34,7 @@ from scorer.bundle.models import (
     Feature,
     FeatureRatio,
     ForestNode,
+    FunctionCall,
     IsotonicMap,
     Lineage,
     LinkNode,
@@ -92,6 +94,7 @@ class _Draft:
     sources: list[Source | NetSource]
     steps: Sequence[TransformStep]
     tables: Mapping[str, CategoryTable]
+    functions: Sequence[CustomFunction] = ()
     program: list[Node] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
 
@@ -116,7 +119,7 @@ class _Draft:
 
     def transformed(self, rows: Rows) -> Rows:
         """Return the rows that the forests read."""
-        return transform(self.schema.columns, self.steps, rows, self.tables)
+        return transform(self.schema.columns, self.steps, rows, self.tables, self.functions)
 
     def expected(self, rows: Rows) -> npt.NDArray[np.float64]:
         """Return the margins ``[n, outputs]`` that the training libraries compute.
@@ -144,6 +147,7 @@ def build_score_bundle(
     score_map: ScoreMapFile | ScoreReference | None = None,
     steps: Sequence[TransformStep] = (),
     tables: Mapping[str, CategoryTable] | None = None,
+    functions: Sequence[CustomFunction] = (),
     margins: Margins | None = None,
     output_index: int = 0,
     golden_cases: int = 512,
@@ -175,6 +179,7 @@ def build_score_bundle(
             keeps: the map is then fitted on them and on the new model's scores for the validation data.
         steps: Functions of features in front of the forests; the models were trained on `transform`ed rows.
         tables: The tables that steps name.
+        functions: The team's own functions, which steps and rules call by name.
         margins: What golden cases are compared with, instead of the library's own prediction.
         output_index: Which output of a model with several is the score.
         golden_cases: At least 256.
@@ -198,7 +203,9 @@ def build_score_bundle(
         raise BundleError("ensemble: members and the ensemble belong together; give both or none")
     columns = (*(feature.name for feature in schema.columns), *added_columns(steps))
     sources = [_open(model, columns, margins), *(_open(member, columns) for member in members)]
-    draft = _start(name, "score", schema, sources, steps, tables or {}, lineage, created_at, computed)
+    draft = _start(
+        name, "score", schema, sources, steps, tables or {}, lineage, created_at, computed, functions
+    )
     known, unseen = encode(schema.features, training), encode(schema.features, validation)
     if ensemble is not None:
         score = _add_ensemble(draft, ensemble, output_index, calibration)
@@ -237,6 +244,7 @@ def build_action_bundle(
     calibration: IsotonicMap | SigmoidMap | HeldOut | None = None,
     steps: Sequence[TransformStep] = (),
     tables: Mapping[str, CategoryTable] | None = None,
+    functions: Sequence[CustomFunction] = (),
     margins: Margins | None = None,
     output_index: int = 0,
     golden_cases: int = 256,
@@ -265,6 +273,7 @@ def build_action_bundle(
         steps: Functions of features in front of every forest. A column that is added from features of the
             context, or of context and action, makes the server run the program once per action.
         tables: The tables that steps name.
+        functions: The team's own functions, which steps and rules call by name.
         margins: What golden cases of the oracle are compared with.
         output_index: Which output of a model with several is the reward.
         golden_cases: At least 256.
@@ -280,7 +289,9 @@ def build_action_bundle(
             bit for bit.
     """
     sources = [open_source(model, margins), *(open_source(voter) for voter in voters)]
-    draft = _start(name, "action", schema, sources, steps, tables or {}, lineage, created_at, computed)
+    draft = _start(
+        name, "action", schema, sources, steps, tables or {}, lineage, created_at, computed, functions
+    )
     draft.files["actions.json"] = _actions_file(actions)
     known, unseen = encode(schema.features, training), encode(schema.features, validation)
     own = _action_rows(schema, actions)
@@ -344,6 +355,7 @@ def _start(
     lineage: Lineage,
     created_at: datetime | None,
     computed: ComputedFeatures | None = None,
+    functions: Sequence[CustomFunction] = (),
 ) -> _Draft:
     names = (*(feature.name for feature in schema.columns), *added_columns(steps))
     for source in sources:
@@ -362,7 +374,8 @@ def _start(
                 f'{source.library} model: column {at} is "{source.names[at]}", the schema has "{names[at]}"; '
                 "put the schema in the model's order"
             )
-    draft = _Draft(name, kind, created_at, lineage, schema, list(sources), steps, tables)
+    draft = _Draft(name, kind, created_at, lineage, schema, list(sources), steps, tables, functions)
+    draft.files.update(function_files(functions))
     draft.files["schema.json"] = to_json(schema)
     if computed is not None:
         draft.files[FEATURES] = features_file(computed, schema)
@@ -553,7 +566,7 @@ def _golden_rows(
     transformed = {
         step.feature
         for step in draft.steps
-        if step.output is None and not isinstance(step, Arithmetic | FeatureRatio)
+        if step.output is None and not isinstance(step, Arithmetic | FeatureRatio | FunctionCall)
     }
     features = draft.schema.features
     names = {feature.name for feature in features}

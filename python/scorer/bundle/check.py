@@ -13,6 +13,8 @@ from scorer.bundle.loaded import Bundle, NetFacts
 from scorer.bundle.models import (
     Action,
     CalibrationFile,
+    FunctionEntry,
+    FunctionsFile,
     Manifest,
     OverlaySpec,
     ReasonsFile,
@@ -41,6 +43,8 @@ class Inspection(BaseModel):
     calibration: CalibrationFile | None
     tables: TablesFile | None = None
     """Numbers for categories, which transforms look up."""
+    functions: list[FunctionEntry] = []
+    """The team's own functions, which transforms and rules call."""
     score_map: ScoreMapFile | None = None
     overlay: OverlaySpec | None = None
     explains: bool = False
@@ -93,6 +97,7 @@ def inspect(path: str | PathLike[str]) -> Inspection:
     calibration = directory / "calibration.json"
     actions = directory / "actions.json"
     tables = directory / "tables.json"
+    functions = directory / "functions.json"
     score_map = directory / "score_map.json"
     overlay = directory / "overlay.json"
     reasons = directory / "reasons.json"
@@ -105,6 +110,9 @@ def inspect(path: str | PathLike[str]) -> Inspection:
         if calibration.exists()
         else None,
         tables=TablesFile.model_validate_json(tables.read_bytes()) if tables.exists() else None,
+        functions=FunctionsFile.model_validate_json(functions.read_bytes()).functions
+        if functions.exists()
+        else [],
         score_map=ScoreMapFile.model_validate_json(score_map.read_bytes()) if score_map.exists() else None,
         overlay=OverlaySpec.model_validate_json(overlay.read_bytes()) if overlay.exists() else None,
         explains=bundle.explains,

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from scorer.bundle.models import CategoryTable, Feature, TablesFile, TransformStep
+from scorer.bundle.models import (
+    Arithmetic,
+    CategoryTable,
+    Feature,
+    FeatureRatio,
+    FunctionCall,
+    TablesFile,
+    TransformStep,
+)
 from scorer.errors import BundleError
+
+if TYPE_CHECKING:
+    from scorer.bundle.functions import CustomFunction
 
 Rows = npt.NDArray[np.float32]
 
@@ -45,11 +56,23 @@ def added_columns(steps: Sequence[TransformStep]) -> list[str]:
     return [step.output for step in steps if step.output is not None]
 
 
+def columns_read(step: TransformStep) -> list[str]:
+    """Return the names of the columns that a step reads.
+
+    Args:
+        step: A step of a transform node.
+    """
+    if isinstance(step, FunctionCall):
+        return step.inputs
+    return [step.left, step.right] if isinstance(step, Arithmetic | FeatureRatio) else [step.feature]
+
+
 def transform(
     features: Sequence[Feature],
     steps: Sequence[TransformStep],
     rows: Rows,
     tables: Mapping[str, CategoryTable] | None = None,
+    functions: Sequence[CustomFunction] = (),
 ) -> Rows:
     """Apply a transform node to rows. A model of a bundle with `steps` must be trained on the result.
 
@@ -58,23 +81,28 @@ def transform(
         steps: The transformations.
         rows: Encoded rows ``[n, features]``.
         tables: The tables that the steps name.
+        functions: The functions that the steps name.
 
     Returns:
         The transformed rows ``[n, features + added columns]``; see `added_columns`.
 
     Raises:
-        BundleError: A step does not match the features or the tables.
+        BundleError: A step does not match the features, the tables or the functions.
     """
     from scorer import bridge
+    from scorer.bundle.functions import FUNCTIONS, function_files
 
     rows = np.ascontiguousarray(rows, dtype=np.float32)
     if not steps:
         return rows
+    modules = function_files(functions)
+    listed = modules.pop(FUNCTIONS, None)
     out = np.empty((len(rows), len(features) + len(added_columns(steps))), np.float32)
     bridge.transform_rows(
         json.dumps([feature.model_dump(by_alias=True, exclude_none=True) for feature in features]),
         json.dumps([step.model_dump(exclude_none=True) for step in steps]),
         TablesFile(tables=dict(tables)).model_dump_json(exclude_none=True) if tables else None,
+        None if listed is None else (listed, modules),
         rows,
         out,
     )

@@ -11,6 +11,7 @@ from scorer.bundle.columns import added_columns
 from scorer.bundle.loaded import NetFacts
 from scorer.bundle.models import (
     CalibrateNode,
+    FunctionCall,
     LinkNode,
     MeanNode,
     Node,
@@ -166,7 +167,7 @@ def _settings(node: Node) -> str:
     text = ""
     match node:
         case TransformNode(steps=steps):
-            text = _list([step.function for step in steps])
+            text = _list([f"{s.name}()" if isinstance(s, FunctionCall) else s.function for s in steps])
         case LinkNode(index=index):
             text = f"output {index}" if index else ""
         case CalibrateNode(map=name):

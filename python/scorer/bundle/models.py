@@ -191,10 +191,48 @@ class DatePart(_Strict):
     output: str
 
 
+class FunctionCall(_Strict):
+    """Add a column with the result of a function of ``functions.json``. NaN stands for a missing value."""
+
+    function: Literal["custom"] = "custom"
+    name: str
+    inputs: list[str]
+    """Numbers or flags, one for each parameter of the function."""
+    output: str
+
+
 TransformStep: TypeAlias = Annotated[
-    Log1p | Standardise | Clip | Bucket | MissingFlag | Arithmetic | FeatureRatio | TableLookup | DatePart,
+    Log1p
+    | Standardise
+    | Clip
+    | Bucket
+    | MissingFlag
+    | Arithmetic
+    | FeatureRatio
+    | TableLookup
+    | DatePart
+    | FunctionCall,
     Field(discriminator="function"),
 ]
+
+
+class FunctionEntry(_Strict):
+    """A function of a bundle in a WebAssembly module."""
+
+    name: str
+    file: str
+    """The module, ``function-01.wasm`` to ``function-16.wasm``."""
+    export: str | None = None
+    """The name by which the module exports the function; None: `name`."""
+    parameters: list[str]
+    fuel: int = 10_000
+    """The number of instructions that a call may execute."""
+
+
+class FunctionsFile(_Strict):
+    """Content of the file ``functions.json`` of a bundle."""
+
+    functions: list[FunctionEntry]
 
 
 class CategoryTable(_Strict):

@@ -96,6 +96,16 @@ class ListSection(_Section):
     minimum_version: int | None = Field(default=None, ge=1)
 
 
+class FunctionSection(_Section):
+    """A function in a WebAssembly module. The path is relative to the TOML file."""
+
+    name: str
+    module: Path
+    parameters: list[str]
+    export: str | None = None
+    fuel: int = 10_000
+
+
 class OnnxSection(_Section):
     """Settings of the nodes of ONNX models; see `OnnxModel`."""
 
@@ -131,6 +141,8 @@ class BuildSpec(_Section):
     steps: list[TransformStep] = []
     tables: dict[str, CategoryTable] = {}
     """The tables that steps name."""
+    functions: list[FunctionSection] = []
+    """The team's own functions, which steps and rules call."""
     thresholds: list[Band] = []
     policy: PolicySpec | None = None
     actions: Path | None = None
@@ -184,6 +196,7 @@ def build_from_spec(path: Path, output: Path) -> WrittenBundle:
             bit.
     """
     from scorer.bundle.build import build_action_bundle, build_score_bundle
+    from scorer.bundle.functions import CustomFunction
     from scorer.bundle.lineage import describe_lineage
 
     spec = read_spec(path)
@@ -208,6 +221,10 @@ def build_from_spec(path: Path, output: Path) -> WrittenBundle:
         "lineage": lineage,
         "steps": spec.steps,
         "tables": spec.tables,
+        "functions": [
+            CustomFunction(one.name, base / one.module, one.parameters, one.export, one.fuel)
+            for one in spec.functions
+        ],
         "output_index": spec.bundle.output_index or 0,
         "golden_cases": spec.bundle.golden_cases,
         "sensitive": spec.bundle.sensitive,

@@ -351,6 +351,12 @@ def _print(inspection: Inspection) -> None:
     columns += [("action", feature) for feature in inspection.data.action_features]
     rows = [[f.name, source, f.type, _domain(f), f.missing] for source, f in columns]
     print_table(["feature", "from", "type", "values", "missing"], rows, empty="no features")
+    if inspection.functions:
+        shown = [
+            [f"{one.name}({', '.join(one.parameters)})", one.file, one.export or one.name, f"{one.fuel:,}"]
+            for one in inspection.functions
+        ]
+        print_table(["own function", "module", "export", "fuel"], shown, empty="")
     steps = [step for node in manifest.program if node.kind == "transform" for step in node.steps]
     if steps:
         print_table(["function", "reads", "settings", "column"], [_shown_step(s) for s in steps], empty="")
@@ -377,6 +383,7 @@ def _shown_step(step: TransformStep) -> list[str]:
     fields = step.model_dump(exclude_none=True)
     function, output = fields.pop("function"), fields.pop("output", "")
     reads = [fields.pop(name) for name in ("feature", "left", "right") if name in fields]
+    reads += fields.pop("inputs", [])
     settings = (
         f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
         for name, value in fields.items()

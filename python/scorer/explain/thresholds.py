@@ -9,11 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from scorer.bundle.check import read_manifest, read_schema
-from scorer.bundle.columns import transform
+from scorer.bundle.columns import columns_read, transform
 from scorer.bundle.models import (
-    Arithmetic,
     Feature,
-    FeatureRatio,
     ForestNode,
     OnnxNode,
     SwitchNode,
@@ -70,17 +68,12 @@ class ForestThresholds:
         )
         keys = np.unique(np.concatenate([self._keys[column], *of_forests]))
         for step in self._steps:
-            reads = [step.left, step.right] if isinstance(step, Arithmetic | FeatureRatio) else [step.feature]
-            if step.output is not None and feature.name in reads:
+            if step.output is not None and feature.name in columns_read(step):
                 raise BundleError(
                     f'actionable: the bundle computes the column "{step.output}" from "{feature.name}", so '
                     "the values at which its tests change are not known; leave the feature out"
                 )
-        steps = [
-            step
-            for step in self._steps
-            if not isinstance(step, Arithmetic | FeatureRatio) and step.feature == feature.name
-        ]
+        steps = [step for step in self._steps if step.output is None and feature.name in columns_read(step)]
         found = inverted(self._features, steps, column, keys) if steps else keys
         values = float_of(np.concatenate([found, *of_request]))
         return np.unique(values[np.isfinite(values)])

@@ -75,6 +75,35 @@ fn features_and_scores() {
 }
 
 #[test]
+fn functions_in_transforms_and_rules() {
+    let module = wat::parse_str(
+        r#"(module (memory 1) (func (export "risk") (param f64 f64) (result f64)
+            (f64.store (i32.const 8) (local.get 0)) (f64.add (f64.load (i32.const 8)) (local.get 1))))"#,
+    );
+    let rules = "name = 'r'\ndecisions = ['decline']\n[[rules]]\nid = 'one'\nwhen = 'risk(amount, 1.0) > 100.0'\ncap = 0.5\n";
+    let mut recipe = score_recipe("fraud", 0.0)
+        .with_functions(module.unwrap(), &[("risk", &["amount", "night"])])
+        .with_rules(rules, &[]);
+    let program = recipe.manifest["program"].as_array_mut().unwrap();
+    program[0]["input"] = json!("wide");
+    let step = json!({"function": "custom", "name": "risk", "inputs": ["amount", "night"], "output": "risk"});
+    program.insert(0, json!({"kind": "transform", "input": "row", "output": "wide", "steps": [step]}));
+    recipe.forests.values_mut().for_each(|model| model.num_features += 1);
+    let bundle = recipe.draft().unwrap();
+    let mut scratch = EvalScratch::new(&bundle);
+    let request = scorer_rules::Request { seconds: 0, id: b"" };
+    let count = allocations(|| {
+        for amount in [50.0, 150.0, f32::NAN] {
+            let row = [amount, 0.0, 1.0];
+            let score = bundle.score(&row, &Unlimited, &mut scratch).unwrap().score;
+            assert!(bundle.apply_rules(&row, Some(score), request, &mut scratch).unwrap());
+            scratch.take_function_faults(|_, _| unreachable!("no call fails"));
+        }
+    });
+    assert_eq!(count, 0);
+}
+
+#[test]
 fn reasons() {
     let mut score = score_recipe("fraud", 0.0);
     score.covers = true;

@@ -57,10 +57,10 @@ pub use answers::{
 pub use arrival::{Arrival, RequestStep};
 pub use bundle_dir::Stages;
 pub use bundles::{
-    ActionInfo, BoundLists, BundleListener, FiredRule, ListError, ListRead, ListRefusal, ListReport,
-    ListRequest, ListStatus, ListTable, Live, LoadReport, LoadRequest, Loaded, NodeCounters, NodeTime,
-    ReasonColumn, RuleCounters, Ruled, Shape, Store, Vetting, WarmUp, WarmUpReport, resident, verify_list,
-    with_versions,
+    ActionInfo, BoundLists, BundleListener, FiredRule, FunctionCounters, ListError, ListRead, ListRefusal,
+    ListReport, ListRequest, ListStatus, ListTable, Live, LoadReport, LoadRequest, Loaded, NodeCounters,
+    NodeTime, ReasonColumn, RuleCounters, Ruled, Shape, Store, Vetting, WarmUp, WarmUpReport, resident,
+    verify_list, with_versions,
 };
 pub use checkpoint::{AddError, Checkpoint, Checkpoints};
 pub use computed::{

@@ -9,6 +9,7 @@ pub mod card;
 pub mod certificate;
 pub mod connection;
 pub mod forest;
+pub mod function;
 pub mod jwt;
 pub mod lanes;
 pub mod log;

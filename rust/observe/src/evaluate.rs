@@ -176,6 +176,7 @@ impl Evaluator {
                 }
             }
         }));
+        loaded.functions.take(eval);
         match result {
             Ok(Ok(out)) => Ok(out),
             Ok(Err(error)) => Err(failure(&error)),

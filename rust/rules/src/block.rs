@@ -2,6 +2,7 @@
 //! and results of tests are one bit for each request, so that no jump depends on a single one.
 
 use crate::code::{Cell, Goal, Join, Register};
+use crate::custom::{self, Calling};
 use crate::environment::Slot;
 use crate::functions::MAX_OPERANDS;
 use crate::machine::{Registers, When};
@@ -92,6 +93,8 @@ pub(crate) struct Block {
     active: u64,
     /// Rows that wait at each position of the code.
     waiting: Vec<u64>,
+    /// The memory of declared functions.
+    pub(crate) calls: Calling,
 }
 
 /// The values that an instruction reads.
@@ -148,6 +151,7 @@ impl Block {
         constants: &[Cell],
         registers: usize,
         longest: usize,
+        calls: Calling,
     ) -> Block {
         let column = |bools| Column {
             bits: [0; ROWS],
@@ -163,6 +167,7 @@ impl Block {
             constants: constants.to_vec(),
             active: u64::MAX,
             waiting: vec![0; longest + 1],
+            calls,
         }
     }
 
@@ -351,6 +356,19 @@ impl Registers for Block {
         let mut cells = [Cell::MISSING; ROWS];
         let of = of.map(|register| self.operand(register));
         rows(self.active).for_each(|row| cells[row] = apply(of.each_ref().map(|one| one.cell(row))));
+        self.write(to, &cells);
+    }
+
+    #[inline]
+    fn call_declared(&mut self, to: Register, of: &[Register], mut apply: impl FnMut(&[Cell]) -> Cell) {
+        let mut cells = [Cell::MISSING; ROWS];
+        let mut operands = [Cell::MISSING; custom::MAX_OPERANDS];
+        for row in rows(self.active) {
+            for (operand, register) in operands.iter_mut().zip(of) {
+                *operand = self.operand(*register).cell(row);
+            }
+            cells[row] = apply(&operands[..of.len()]);
+        }
         self.write(to, &cells);
     }
 

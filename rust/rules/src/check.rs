@@ -38,6 +38,8 @@ pub(crate) enum Typed {
     ToDouble(Box<Typed>),
     /// A function of doubles.
     Call(Function, Vec<Typed>),
+    /// A declared function of doubles, by its position.
+    CallDeclared(u16, Vec<Typed>),
 }
 
 /// A test of a string that is evaluated on all known strings when rules are compiled.
@@ -90,7 +92,7 @@ impl Typed {
             | Typed::InList(..)
             | Typed::TextTest(..) => Type::Bool,
             Typed::Int(_) | Typed::TextSize(_) | Typed::ToInt(_) => Type::Int,
-            Typed::Double(_) | Typed::ToDouble(_) | Typed::Call(..) => Type::Double,
+            Typed::Double(_) | Typed::ToDouble(_) | Typed::Call(..) | Typed::CallDeclared(..) => Type::Double,
             Typed::Text(_) => Type::Text,
             Typed::Error(_, kind) | Typed::Slot(_, kind) => *kind,
             Typed::Negate(operand) | Typed::Arithmetic(_, operand, _) => operand.kind(),
@@ -130,7 +132,9 @@ impl Typed {
             | Typed::ToInt(a)
             | Typed::ToDouble(a) => vec![a],
             Typed::Arithmetic(_, a, b) | Typed::Relation(_, a, b) => vec![a, b],
-            Typed::And(terms) | Typed::Or(terms) | Typed::Call(_, terms) => terms.iter().collect(),
+            Typed::And(terms) | Typed::Or(terms) | Typed::Call(_, terms) | Typed::CallDeclared(_, terms) => {
+                terms.iter().collect()
+            }
             Typed::If(parts) => parts.iter().collect(),
         }
     }
@@ -461,9 +465,15 @@ impl<'a> Checker<'a> {
             }
             (None, name, arguments) => match Function::named(name) {
                 Some((function, operands)) => self.function(at, name, function, operands, arguments),
-                None => Err(Problem::new(at, unsupported(name))),
+                None => match self.environment.declared().named(name) {
+                    Some((function, spec)) => {
+                        let names: Vec<&str> = spec.operands.iter().map(String::as_str).collect();
+                        Ok(Typed::CallDeclared(function, self.operands(at, name, &names, arguments)?))
+                    }
+                    None => Err(Problem::new(at, self.unsupported(name))),
+                },
             },
-            _ => Err(Problem::new(at, unsupported(name))),
+            _ => Err(Problem::new(at, self.unsupported(name))),
         }
     }
 
@@ -476,6 +486,27 @@ impl<'a> Checker<'a> {
         operands: &[&str],
         arguments: &'a [Expr],
     ) -> Result<Typed, Problem> {
+        let checked = self.operands(at, name, operands, arguments)?;
+        let result = match constants(&checked) {
+            Some(operands) => operands
+                .and_then(|operands| function.apply(operands))
+                .map_or_else(|error| Typed::Error(error, Type::Double), Typed::Double),
+            None => Typed::Call(function, checked),
+        };
+        if function.is_test() {
+            return relation(at, Operator::Equal, Relation::Equal, result, Typed::Double(1.0));
+        }
+        Ok(result)
+    }
+
+    /// The operands of a function of doubles.
+    fn operands(
+        &mut self,
+        at: usize,
+        name: &str,
+        operands: &[&str],
+        arguments: &'a [Expr],
+    ) -> Result<Vec<Typed>, Problem> {
         if arguments.len() != operands.len() {
             let found = arguments.len();
             let form = operands.join(", ");
@@ -497,16 +528,13 @@ impl<'a> Checker<'a> {
             }
             checked.push(typed);
         }
-        let result = match constants(&checked) {
-            Some(operands) => operands
-                .and_then(|operands| function.apply(operands))
-                .map_or_else(|error| Typed::Error(error, Type::Double), Typed::Double),
-            None => Typed::Call(function, checked),
-        };
-        if function.is_test() {
-            return relation(at, Operator::Equal, Relation::Equal, result, Typed::Double(1.0));
-        }
-        Ok(result)
+        Ok(checked)
+    }
+
+    /// The message for a function that there is not.
+    fn unsupported(&self, name: &str) -> String {
+        let declared = self.environment.functions().iter().map(|spec| spec.name.as_str());
+        unsupported(name, declared)
     }
 
     fn size(&mut self, value: &'a Expr) -> Result<Typed, Problem> {
@@ -637,23 +665,25 @@ fn constants(operands: &[Typed]) -> Option<Result<[f64; MAX_OPERANDS], ErrorKind
     Some(error.map_or(Ok(numbers), Err))
 }
 
+/// The functions that are no functions of doubles, and `list`.
+pub(crate) const FORMS: [&str; 12] = [
+    "has",
+    "size",
+    "int",
+    "double",
+    "startsWith",
+    "endsWith",
+    "contains",
+    "matches",
+    "exists",
+    "all",
+    "exists_one",
+    "list",
+];
+
 /// The message for a function that there is not.
-fn unsupported(name: &str) -> String {
-    let known = [
-        "has",
-        "size",
-        "int",
-        "double",
-        "startsWith",
-        "endsWith",
-        "contains",
-        "matches",
-        "exists",
-        "all",
-        "exists_one",
-        "list",
-    ];
-    if known.contains(&name) {
+fn unsupported<'a>(name: &str, declared: impl Iterator<Item = &'a str>) -> String {
+    if FORMS.contains(&name) {
         return format!("{name}() has other arguments; docs/rules.md describes them");
     }
     let remedy = match name {
@@ -664,7 +694,8 @@ fn unsupported(name: &str) -> String {
             "use hour_of_day() or day_of_week() of a number of seconds since 1970"
         }
         _ => {
-            let near = nearest(name, known.into_iter().chain(Function::names()));
+            let built_in = FORMS.into_iter().chain(Function::names()).map(|name| -> &'a str { name });
+            let near = nearest(name, declared.chain(built_in));
             return format!("unknown function {name}(){near}; docs/rules.md lists the functions");
         }
     };

@@ -272,6 +272,12 @@ pub(crate) enum Instruction {
         of: [Register; MAX_OPERANDS],
         function: Function,
     },
+    /// A declared function. Its operands are those of the table `of`.
+    CallDeclared {
+        to: Register,
+        of: u16,
+        function: u16,
+    },
     /// `to = to && a`; goes to `end` if the result is false.
     And {
         to: Register,

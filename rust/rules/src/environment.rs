@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::sync::Arc;
 
+use crate::custom::{Declared, FunctionSpec, Functions, MAX_OPERANDS};
+use crate::functions::Function;
 use crate::limits::{MAX_NAMES, MAX_TEXT, MAX_TEXTS};
 
 /// The type of a name or of an expression.
@@ -68,6 +71,7 @@ pub struct Environment {
     by_name: HashMap<String, Slot>,
     lists: Vec<(String, ListKind)>,
     vocabulary: BTreeSet<String>,
+    functions: Declared,
 }
 
 impl Environment {
@@ -152,6 +156,45 @@ impl Environment {
         }
         self.lists.push((name.to_owned(), kind));
         Ok(ListId(u16::try_from(self.lists.len() - 1).unwrap_or(u16::MAX)))
+    }
+
+    /// Declares functions that conditions call by their names. A call passes their positions to `functions`.
+    ///
+    /// # Errors
+    /// Fails if a name is no identifier, is that of another function, or has no or too many operands.
+    pub fn declare_functions(
+        &mut self,
+        specs: Vec<FunctionSpec>,
+        functions: Arc<dyn Functions>,
+    ) -> Result<(), DeclareError> {
+        for (at, FunctionSpec { name, operands, .. }) in specs.iter().enumerate() {
+            let fail = |problem: &str| Err(DeclareError(format!("function {name:?}: {problem}")));
+            check_name(name)?;
+            if name.contains('.') {
+                return fail("has a dot in its name; remove it");
+            }
+            if Function::named(name).is_some() || crate::check::FORMS.contains(&name.as_str()) {
+                return fail("is a function of the language; rename it");
+            }
+            if specs[..at].iter().any(|other| other.name == *name) {
+                return fail("is declared twice; remove one of the two");
+            }
+            if operands.is_empty() || operands.len() > MAX_OPERANDS {
+                return fail("takes 1 to 16 operands; correct it");
+            }
+        }
+        self.functions = Declared { specs: specs.into(), functions: Some(functions) };
+        Ok(())
+    }
+
+    /// The declared functions.
+    #[must_use]
+    pub fn functions(&self) -> &[FunctionSpec] {
+        &self.functions.specs
+    }
+
+    pub(crate) fn declared(&self) -> &Declared {
+        &self.functions
     }
 
     /// Returns the slot of a name.

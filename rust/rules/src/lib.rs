@@ -15,6 +15,7 @@ mod check;
 mod code;
 mod conflicts;
 mod cost;
+mod custom;
 mod decide;
 mod environment;
 mod fault;
@@ -38,6 +39,7 @@ mod value;
 
 pub use actions::{Actions, ActionsError};
 pub use cost::{CostSettings, Costly, Costs, PartCost, Spread};
+pub use custom::{Calls, FunctionSpec, Functions};
 pub use decide::{Decision, Request, RuleState};
 pub use environment::{DeclareError, Environment, ListId, ListKind, Slot, Type};
 pub use fault::Fault;

@@ -24,5 +24,7 @@ pub const MAX_RULES: usize = 2_000;
 pub const MAX_REGEX_BYTES: usize = 1 << 20;
 /// Keys of one named list.
 pub const MAX_KEYS: usize = 100_000_000;
+/// Instructions that the calls of declared functions of one program may execute together, if all of them run.
+pub const MAX_CALL_WORK: u64 = 2_000_000;
 /// Actions of a catalogue.
 pub const MAX_ACTIONS: usize = 65_536;

@@ -24,6 +24,8 @@ pub(crate) struct Tables {
     /// A bit for each string.
     pub(crate) bits: Vec<Box<[u64]>>,
     pub(crate) constants: Vec<Cell>,
+    /// The operands of each call of a declared function.
+    pub(crate) operands: Vec<Box<[Register]>>,
 }
 
 /// The code of one expression.
@@ -245,6 +247,20 @@ impl<'a> Lowering<'a> {
                 let first = of[0];
                 of.iter_mut().skip(operands.len()).for_each(|register| *register = first);
                 Instruction::Call { to, of, function: *function }
+            }
+            Typed::CallDeclared(function, operands) => {
+                let of = operands
+                    .iter()
+                    .map(|operand| self.operand(operand, start))
+                    .collect::<Result<Box<[Register]>, _>>()?;
+                let number = u16::try_from(self.tables.operands.len()).map_err(|_| {
+                    format!(
+                        "the rules call functions of the bundle more than {} times; split the set",
+                        u16::MAX
+                    )
+                })?;
+                self.tables.operands.push(of);
+                Instruction::CallDeclared { to, of: number, function: *function }
             }
             Typed::ToInt(value) => Instruction::ToInt { to, a: self.operand(value, start)? },
             Typed::ToDouble(value) => Instruction::ToDouble { to, a: self.operand(value, start)? },

@@ -1,6 +1,7 @@
 //! Runs instructions.
 
 use crate::code::{Cell, Goal, Instruction, Join, OTHER, Register, UNKNOWN};
+use crate::custom::{self, Calls};
 use crate::functions::MAX_OPERANDS;
 use crate::lists::{KeySet, Lists};
 use crate::lower::Tables;
@@ -35,6 +36,8 @@ pub(crate) trait Registers {
         of: [Register; MAX_OPERANDS],
         apply: impl Fn([Cell; MAX_OPERANDS]) -> Cell,
     );
+    /// Writes a function of registers, which is no bool. It is called once for each request.
+    fn call_declared(&mut self, to: Register, of: &[Register], apply: impl FnMut(&[Cell]) -> Cell);
     /// Puts a test of one register where its goal says, and jumps where that decides.
     fn test(&mut self, goal: Goal, next: &mut usize, a: Register, apply: impl Fn(Cell) -> Cell);
     /// Puts a test of two registers where its goal says, and jumps where that decides.
@@ -52,13 +55,15 @@ pub(crate) trait Registers {
     fn go(&mut self, end: u16, next: &mut usize);
 }
 
-/// Runs the code of one expression. `lists` is `None` if they have another key than the program.
+/// Runs the code of one expression. `lists` is `None` if they have another key than the program. `calls` evaluates the
+/// declared functions that the program uses.
 #[inline]
 pub(crate) fn run(
     code: &[Instruction],
     cells: &mut (impl Registers + ?Sized),
     tables: &Tables,
     lists: Option<&Lists>,
+    mut calls: Option<&mut (dyn Calls + 'static)>,
 ) {
     let mut next = 0;
     while let Some(&instruction) = code.get(next) {
@@ -189,6 +194,11 @@ pub(crate) fn run(
                     state => Cell { bits: 0, state },
                 });
             }
+            Instruction::CallDeclared { to, of, function } => {
+                cells.call_declared(to, &tables.operands[usize::from(of)], |of| {
+                    declared(calls.as_deref_mut(), function, of)
+                });
+            }
             Instruction::And { to, a, end } => {
                 cells.test(Goal { join: Join::And, to, end }, &mut next, a, |a| a);
             }
@@ -236,6 +246,15 @@ impl Registers for [Cell] {
     }
 
     #[inline]
+    fn call_declared(&mut self, to: Register, of: &[Register], mut apply: impl FnMut(&[Cell]) -> Cell) {
+        let mut operands = [Cell::MISSING; custom::MAX_OPERANDS];
+        for (operand, register) in operands.iter_mut().zip(of) {
+            *operand = self[usize::from(*register)];
+        }
+        self[usize::from(to)] = apply(&operands[..of.len()]);
+    }
+
+    #[inline]
     fn test(&mut self, goal: Goal, next: &mut usize, a: Register, apply: impl Fn(Cell) -> Cell) {
         let cell = apply(self[usize::from(a)]);
         if settle(goal.join, &mut self[usize::from(goal.to)], cell) {
@@ -277,6 +296,27 @@ impl Registers for [Cell] {
     #[inline]
     fn go(&mut self, end: u16, next: &mut usize) {
         *next = usize::from(end);
+    }
+}
+
+/// The result of a declared function. A missing operand is NaN for it; an operand that has an error is one of the call.
+fn declared(calls: Option<&mut (dyn Calls + 'static)>, function: u16, of: &[Cell]) -> Cell {
+    let mut operands = [f64::NAN; custom::MAX_OPERANDS];
+    let mut state = 0;
+    for (operand, cell) in operands.iter_mut().zip(of) {
+        match cell.state {
+            0 => *operand = f64::from_bits(cell.bits),
+            UNKNOWN => {}
+            error => state = state.max(error),
+        }
+    }
+    if state != 0 {
+        return Cell { bits: 0, state };
+    }
+    match calls.and_then(|calls| calls.call(usize::from(function), &operands[..of.len()])) {
+        None => error(ErrorKind::Failed),
+        Some(result) if result.is_nan() => Cell::MISSING,
+        Some(result) => Cell::double(result),
     }
 }
 

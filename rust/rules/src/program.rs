@@ -3,9 +3,10 @@
 use crate::block::Block;
 use crate::check::{Typed, check};
 use crate::code::{Cell, Instruction, OTHER, Register, UNKNOWN};
+use crate::custom::Calling;
 use crate::environment::{Environment, Slot, Type};
 use crate::fault::{Fault, Problem};
-use crate::limits::MAX_EXPRESSIONS;
+use crate::limits::{MAX_CALL_WORK, MAX_EXPRESSIONS};
 use crate::lists::{ListKey, Lists};
 use crate::lower::{Code, Lowering, Tables};
 use crate::machine::run;
@@ -30,6 +31,8 @@ pub struct Program {
     instructions: Vec<Instruction>,
     codes: Vec<Code>,
     registers: usize,
+    /// For each declared function whether an expression calls it.
+    calls: Box<[bool]>,
 }
 
 /// The values of one request, and memory for intermediate results. It is made once and used for many requests.
@@ -37,6 +40,7 @@ pub struct Program {
 pub struct Scratch {
     pub(crate) cells: Vec<Cell>,
     slots: usize,
+    pub(crate) calls: Calling,
 }
 
 impl Program {
@@ -82,7 +86,22 @@ impl Program {
             let code = lowering.lower(expression).map_err(|text| Problem::new(0, text).locate(rule, ""))?;
             codes.push(code);
         }
+        let specs = environment.functions();
+        let mut calls = vec![false; specs.len()].into_boxed_slice();
+        let mut work = 0_u64;
+        for instruction in &lowering.instructions {
+            if let Instruction::CallDeclared { function, .. } = instruction {
+                calls[usize::from(*function)] = true;
+                work = work.saturating_add(specs[usize::from(*function)].work);
+            }
+        }
+        if work > MAX_CALL_WORK {
+            return Err(whole(format!(
+                "the calls of functions of the bundle may take {work} instructions together, more than {MAX_CALL_WORK}; lower their fuel, or compute a call that several rules need as one of [[values]]"
+            )));
+        }
         Ok(Program {
+            calls,
             environment: environment.clone(),
             key,
             registers: lowering.registers,
@@ -128,7 +147,15 @@ impl Program {
         let slots = self.environment.count();
         let mut cells = vec![Cell::MISSING; self.registers.max(1)];
         cells[slots..slots + self.tables.constants.len()].copy_from_slice(&self.tables.constants);
-        Scratch { cells, slots }
+        Scratch { cells, slots, calls: self.calling() }
+    }
+
+    /// The memory of the declared functions that expressions call.
+    fn calling(&self) -> Calling {
+        let functions = self.environment.declared().functions.as_ref();
+        Calling(
+            functions.filter(|_| self.calls.contains(&true)).map(|functions| functions.start(&self.calls)),
+        )
     }
 
     /// The number of a string for [`Scratch::set_text`]; `None` for one outside the vocabulary.
@@ -180,7 +207,7 @@ impl Program {
     #[inline]
     fn cell(&self, code: Code, scratch: &mut Scratch, lists: Option<&Lists>) -> Cell {
         let instructions = &self.instructions[code.start..code.start + code.length];
-        run(instructions, &mut scratch.cells[..], &self.tables, lists);
+        run(instructions, &mut scratch.cells[..], &self.tables, lists, scratch.calls.0.as_deref_mut());
         scratch.cells[usize::from(code.result)]
     }
 
@@ -188,14 +215,17 @@ impl Program {
     pub(crate) fn block(&self) -> Block {
         let longest = self.codes.iter().map(|code| code.length).max().unwrap_or(0);
         let bools = self.environment.names().map(|(_, kind)| kind == Type::Bool);
-        Block::new(bools, &self.tables.constants, self.registers, longest)
+        Block::new(bools, &self.tables.constants, self.registers, longest, self.calling())
     }
 
     /// Evaluates the expression number `expression`, which exists, on the active rows of a block of this program. Returns
     /// the register of the results.
     pub(crate) fn run_block(&self, expression: usize, block: &mut Block, lists: Option<&Lists>) -> Register {
         let code = self.codes[expression];
-        run(&self.instructions[code.start..code.start + code.length], block, &self.tables, lists);
+        let instructions = &self.instructions[code.start..code.start + code.length];
+        let mut calls = std::mem::take(&mut block.calls);
+        run(instructions, block, &self.tables, lists, calls.0.as_deref_mut());
+        block.calls = calls;
         code.result
     }
 }
@@ -213,6 +243,13 @@ impl Scratch {
     /// Makes one value missing.
     pub fn set_missing(&mut self, slot: Slot) {
         self.set(slot, Cell::MISSING);
+    }
+
+    /// Passes the number of failed calls of each declared function since the last time, if there were some.
+    pub fn take_faults(&mut self, mut each: impl FnMut(usize, u64)) {
+        if let Some(calls) = &mut self.calls.0 {
+            calls.take_faults(&mut each);
+        }
     }
 
     /// Sets a bool.

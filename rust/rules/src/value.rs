@@ -14,6 +14,8 @@ pub enum ErrorKind {
     NoList = 4,
     /// A function of doubles has no finite result for its operands.
     NotANumber = 5,
+    /// A declared function failed.
+    Failed = 6,
 }
 
 impl ErrorKind {
@@ -23,6 +25,7 @@ impl ErrorKind {
             2 => ErrorKind::Overflow,
             3 => ErrorKind::Range,
             4 => ErrorKind::NoList,
+            6 => ErrorKind::Failed,
             _ => ErrorKind::NotANumber,
         }
     }
@@ -36,6 +39,7 @@ impl ErrorKind {
             ErrorKind::Range => "a double outside the range of int",
             ErrorKind::NoList => "a list that is not loaded",
             ErrorKind::NotANumber => "a function without finite result",
+            ErrorKind::Failed => "a function of the bundle that failed",
         }
     }
 }

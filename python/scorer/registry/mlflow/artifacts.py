@@ -25,7 +25,7 @@ MAX_MANIFEST_BYTES = 4 << 20
 MAX_FILES = 128
 # The data plane checks the exact set of files when it loads a bundle. This pattern only prevents a name from
 # leading out of the directory.
-_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*\.(bin|json|onnx|toml|txt)")
+_NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*\.(bin|json|onnx|toml|txt|wasm)")
 _SAFE = re.compile(r"[A-Za-z0-9._-]+")
 
 

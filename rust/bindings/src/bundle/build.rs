@@ -57,15 +57,16 @@ pub(crate) fn build_golden<'py>(
     Ok(PyBytes::new(py, &file))
 }
 
-/// Applies the steps of a transform to rows. `features`, `steps` and `tables` are JSON. The rows of `out` have the columns
-/// that the steps add as well.
+/// Applies the steps of a transform to rows. `features`, `steps` and `tables` are JSON, `functions` is the content of
+/// functions.json with the modules by file name. The rows of `out` have the columns that the steps add as well.
 #[pyfunction]
-#[pyo3(signature = (features, steps, tables, rows, out))]
+#[pyo3(signature = (features, steps, tables, functions, rows, out))]
 pub(crate) fn transform_rows(
     py: Python<'_>,
     features: &str,
     steps: &str,
     tables: Option<&str>,
+    functions: Option<(Vec<u8>, BTreeMap<String, Vec<u8>>)>,
     rows: PyBuffer<f32>,
     out: PyBuffer<f32>,
 ) -> PyResult<()> {
@@ -74,7 +75,8 @@ pub(crate) fn transform_rows(
         let features: Vec<scorer_core::schema::FeatureSpec> =
             serde_json::from_str(features).map_err(failed)?;
         let steps: Vec<core::node::TransformStep> = serde_json::from_str(steps).map_err(failed)?;
-        core::transform_rows(&features, &steps, tables.map(str::as_bytes), &values).map_err(failed)
+        let functions = functions.as_ref().map(|(file, modules)| (file.as_slice(), modules));
+        core::transform_rows(&features, &steps, tables.map(str::as_bytes), functions, &values).map_err(failed)
     })?;
     copy_out(py, &out, "out", &values)
 }

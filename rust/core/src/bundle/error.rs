@@ -149,6 +149,17 @@ pub enum BundleError {
         /// The reason.
         source: Box<scorer_onnx::NetError>,
     },
+    /// The functions were refused.
+    #[error("functions.json: {0}; correct it and rebuild the bundle")]
+    Functions(String),
+    /// A module of functions was refused.
+    #[error("{file}: {source}")]
+    Module {
+        /// The file.
+        file: String,
+        /// The reason.
+        source: Box<scorer_wasm::ModuleError>,
+    },
     /// The schema was refused.
     #[error("schema.json: {0}")]
     Schema(SchemaError),

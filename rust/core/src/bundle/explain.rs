@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::program::{Added, Program, Step};
 use super::scratch::Buffers;
+use super::transform::Run;
 use super::{Bundle, BundleError, Digest, EvalError, EvalScratch, Kind, ScoreOut, parse_json};
-use crate::budget::Budget;
+use crate::budget::{Budget, Unlimited};
 use crate::explain::{Covers, Largest, PathAttributions, PathScratch, ShapScratch, TreeShap};
 use crate::schema::FeatureSpec;
 
@@ -331,7 +332,9 @@ impl Bundle {
         for step in &self.program.steps {
             match step {
                 Step::Transform { transform, from, to } => {
-                    self.program.transform(transform, *from, *to, &mut buffers.rows)?;
+                    let calls = buffers.functions.as_mut();
+                    let run = Run { budget: &Unlimited, calls, until: usize::MAX };
+                    self.program.transform(transform, *from, *to, &mut buffers.rows, run)?;
                 }
                 Step::Forest { forest, .. } if *forest == explainer.forest => return Ok(()),
                 _ => {}

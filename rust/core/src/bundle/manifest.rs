@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::explain::{COVERS, REASONS};
 use super::features::FEATURES;
+use super::functions::{FUNCTIONS, is_module_file};
 use super::nets::MODEL;
 use super::overlay::OVERLAY;
 use super::rules::{RULES, is_list_file};
@@ -31,8 +32,8 @@ const MAX_PROBLEM: usize = 200;
 const ZERO: Digest = Digest([0; 32]);
 
 /// The file names that a bundle may have, besides the manifest, the signature, `member-01.bin` to `member-64.bin`,
-/// `member-01.onnx` to `member-64.onnx` and `list-01.txt` to `list-64.txt`.
-const NAMES: [&str; 14] = [
+/// `member-01.onnx` to `member-64.onnx`, `list-01.txt` to `list-64.txt` and `function-01.wasm` to `function-16.wasm`.
+const NAMES: [&str; 15] = [
     "forest.bin",
     MODEL,
     "schema.json",
@@ -47,6 +48,7 @@ const NAMES: [&str; 14] = [
     REASONS,
     RULES,
     FEATURES,
+    FUNCTIONS,
 ];
 
 /// The kind of result that a bundle gives.
@@ -226,7 +228,7 @@ impl Manifest {
 /// outside the bundle.
 #[must_use]
 pub fn is_file_name(name: &str) -> bool {
-    NAMES.contains(&name) || is_member_name(name) || is_list_file(name)
+    NAMES.contains(&name) || is_member_name(name) || is_list_file(name) || is_module_file(name)
 }
 
 /// Whether `name` is the model of an ensemble member: `member-01.bin` to `member-64.bin`, or the same with `.onnx`.

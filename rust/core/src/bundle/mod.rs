@@ -13,6 +13,7 @@ mod digest;
 mod error;
 mod explain;
 mod features;
+mod functions;
 pub mod golden;
 mod list;
 mod manifest;
@@ -48,6 +49,7 @@ pub use digest::{Digest, DigestError};
 pub use error::{BundleError, EvalError, ReadError};
 pub use explain::{Explained, ReasonEntry, ReasonsFile};
 pub use features::{ComputedColumn, ComputedFeatures};
+pub use functions::{CustomFunctions, FunctionEntry, FunctionsFile};
 pub use golden::GoldenRow;
 pub use list::{Element, ElementType, LIST_ELEMENTS, ListManifest, ListParser};
 pub use manifest::{
@@ -68,11 +70,13 @@ pub use select::SelectOut;
 pub use tables::{Table, TablesFile};
 pub use times::NodeInfo;
 
+use crate::budget::Unlimited;
 use crate::forest::Forest;
 use crate::policy::{Action, ActionCatalogue, CatalogueError, Policy, Salt};
 use crate::schema::{FeatureSpec, Schema, SchemaError};
 use explain::{COVERS, Explainer, REASONS};
 use features::FEATURES;
+use functions::FUNCTIONS;
 use node::Node;
 use oracle::{Oracle, distinct};
 use overlay::{OVERLAY, Overlay};
@@ -113,6 +117,8 @@ pub struct Bundle {
     explainer: Option<Explainer>,
     /// The rules, if the program has a rules node.
     rules: Option<Rules>,
+    /// The team's own functions, if there are some.
+    functions: Option<CustomFunctions>,
     /// The features that the server computes, if there are any.
     computed: Option<ComputedFeatures>,
     reference: Option<Reference>,
@@ -204,6 +210,7 @@ impl Bundle {
         let overlay = take(OVERLAY);
         let (covers, reasons, rules) = (take(COVERS), take(REASONS), take(RULES));
         let computed = take(FEATURES);
+        let functions = take(FUNCTIONS);
         if covers.is_none() && reasons.is_some() {
             return Err(BundleError::Surplus {
                 file: REASONS.to_owned(),
@@ -256,6 +263,8 @@ impl Bundle {
         };
         let (mut lists, files): (BTreeMap<_, _>, BTreeMap<_, _>) =
             files.into_iter().partition(|(name, _)| rules::is_list_file(name));
+        let (modules, files): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            files.into_iter().partition(|(name, _)| functions::is_module_file(name));
         let (nets, files): (BTreeMap<_, _>, BTreeMap<_, _>) =
             files.into_iter().partition(|(name, _)| nets::is_net_name(name));
         let mut forests: BTreeMap<String, (Digest, Arc<Forest>)> = BTreeMap::new();
@@ -271,6 +280,7 @@ impl Bundle {
             };
             forests.insert(name, (digest, forest));
         }
+        let functions = read_functions(&manifest, functions, modules, known)?;
         let nodes: Vec<Node> = manifest
             .program
             .iter()
@@ -283,6 +293,7 @@ impl Bundle {
             forests,
             nets,
             tables,
+            functions: functions.as_ref(),
             calibration,
             score_map,
             overlay,
@@ -294,12 +305,13 @@ impl Bundle {
             features: schema.features(),
             labels: program.labels(),
             catalogue: &catalogue,
+            functions: functions.as_ref(),
         };
         let rules = read_rules(&nodes, rules, &mut lists, around)?;
         let oracle = match manifest.kind {
             Kind::Action => {
                 let known: Vec<&Oracle> = known.iter().filter_map(|known| known.oracle.as_ref()).collect();
-                Oracle::new(&program, schema.len(), catalogue.len(), &action_rows, &known)
+                Oracle::new(&program, functions.as_ref(), schema.len(), catalogue.len(), &action_rows, &known)
             }
             Kind::Score => None,
         };
@@ -318,6 +330,7 @@ impl Bundle {
             oracle,
             explainer,
             rules,
+            functions,
             computed,
             reference: None,
         })
@@ -446,7 +459,8 @@ impl Bundle {
         let overlay = self.program.overlay.as_ref().map_or(0, Overlay::heap_bytes)
             + self.program.heap_bytes()
             + self.explainer.as_ref().map_or(0, Explainer::heap_bytes)
-            + self.rules.as_ref().map_or(0, Rules::heap_bytes);
+            + self.rules.as_ref().map_or(0, Rules::heap_bytes)
+            + self.functions.as_ref().map_or(0, CustomFunctions::heap_bytes);
         forests + self.oracle.as_ref().map_or(0, Oracle::heap_bytes) + overlay
     }
 
@@ -465,6 +479,33 @@ impl Bundle {
             others.iter().filter_map(|other| other.forest_of(digest)).any(|theirs| Arc::ptr_eq(own, theirs))
         };
         self.manifest.files.values().filter(|entry| shared(&entry.sha256)).map(|entry| entry.bytes).sum()
+    }
+}
+
+/// Compiles the functions of a bundle that has some.
+fn read_functions(
+    manifest: &Manifest,
+    functions: Option<Vec<u8>>,
+    modules: BTreeMap<String, Vec<u8>>,
+    known: &[&Bundle],
+) -> Result<Option<CustomFunctions>, BundleError> {
+    match (functions, modules.keys().next()) {
+        (None, None) => Ok(None),
+        (None, Some(file)) => Err(BundleError::Surplus {
+            file: file.clone(),
+            why: "without functions.json nothing calls its functions",
+        }),
+        (Some(functions), _) => {
+            let listed = |name: &String| manifest.files.get(name).map(|entry| entry.sha256);
+            let modules = modules
+                .into_iter()
+                .map(|(name, bytes)| {
+                    let digest = listed(&name).unwrap_or_else(|| Digest::of(&bytes));
+                    (name, (digest, bytes))
+                })
+                .collect();
+            CustomFunctions::parse(&functions, modules, known).map(Some)
+        }
     }
 }
 
@@ -535,7 +576,7 @@ fn read_files(
 
 /// Applies the steps of a transform node to row-major `[n, features]` rows and returns the new rows, which have the added
 /// columns as well. Training uses it, so that models are trained on the same values that they score. `tables` is the
-/// content of `tables.json`, if there is one.
+/// content of `tables.json`, if there is one, and `functions` that of `functions.json` with the modules by file name.
 ///
 /// # Errors
 /// Fails if the steps do not match the features or the tables, if `rows` is not a whole number of rows, or if a value does
@@ -544,12 +585,22 @@ pub fn transform_rows(
     features: &[FeatureSpec],
     steps: &[node::TransformStep],
     tables: Option<&[u8]>,
+    functions: Option<(&[u8], &BTreeMap<String, Vec<u8>>)>,
     rows: &[f32],
 ) -> Result<Vec<f32>, BundleError> {
     let fail = |reason: String| BundleError::Node { node: 0, kind: "transform", reason };
     let mut tables = tables.map(Tables::parse).transpose()?.unwrap_or_default();
+    let functions = functions
+        .map(|(file, modules)| {
+            let modules =
+                modules.iter().map(|(name, bytes)| (name.clone(), (Digest::of(bytes), bytes.clone())));
+            CustomFunctions::parse(file, modules.collect(), &[])
+        })
+        .transpose()?;
     let columns = transform::input_columns(features);
-    let (transform, columns) = transform::Transform::compile(steps, &columns, &mut tables).map_err(fail)?;
+    let (transform, columns) =
+        transform::Transform::compile(steps, &columns, &mut tables, functions.as_ref()).map_err(fail)?;
+    let mut calls = functions.as_ref().map(|functions| functions.start(&transform.calls(functions)));
     let width = features.len().max(1);
     if !rows.len().is_multiple_of(width) {
         return Err(fail(format!(
@@ -562,9 +613,10 @@ pub fn transform_rows(
         rows.chunks_exact(width).zip(out.chunks_exact_mut(columns.len().max(1))).enumerate()
     {
         out[..width].copy_from_slice(row);
-        transform.apply(out).map_err(|value| {
-            fail(format!("row {at}: a value became {value}; keep it within the schema's range"))
-        })?;
+        let mut run = transform::Run { budget: &Unlimited, calls: calls.as_mut(), until: usize::MAX };
+        transform
+            .apply(out, &mut run)
+            .map_err(|error| fail(format!("row {at}: {error}; keep it within the schema's range")))?;
     }
     Ok(out)
 }

@@ -153,6 +153,7 @@ pub(super) fn missing_after(
         };
         let flag = match step {
             TransformStep::Missing { .. } => false,
+            TransformStep::Custom { .. } => true,
             TransformStep::Table { table, .. } => !tables.has_default(table),
             TransformStep::Ratio { left, right, zero, .. } => {
                 of(left) || of(right) || matches!(zero, ZeroDivisor::Missing(_))

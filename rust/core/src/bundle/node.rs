@@ -257,7 +257,7 @@ pub struct SwitchCase {
     pub to: Option<f64>,
 }
 
-/// A function of one or two columns of a row. It is computed in float64 and rounded once to float32. Unless stated
+/// A function of columns of a row. It is computed in float64 and rounded once to float32. Unless stated
 /// otherwise, a missing value (NaN) gives a missing value.
 ///
 /// With an `output` the function adds a column of this name to the row, otherwise it replaces the feature.
@@ -361,6 +361,16 @@ pub enum TransformStep {
         /// The new column.
         output: String,
     },
+    /// A function of `functions.json`. It gets NaN for a missing value. A fault gives a missing value, and so does a result
+    /// that is not finite in float32.
+    Custom {
+        /// The name of the function.
+        name: String,
+        /// Numbers or flags, one for each parameter.
+        inputs: Vec<String>,
+        /// The new column.
+        output: String,
+    },
     /// A part of a time in seconds since 1970-01-01 00:00 UTC.
     DatePart {
         /// The name of a number with a range in the schema.
@@ -409,6 +419,7 @@ impl TransformStep {
             TransformStep::Ratio { .. } => "ratio",
             TransformStep::Table { .. } => "table",
             TransformStep::DatePart { .. } => "datepart",
+            TransformStep::Custom { .. } => "custom",
         }
     }
 
@@ -426,7 +437,8 @@ impl TransformStep {
             | TransformStep::Multiply { output, .. }
             | TransformStep::Ratio { output, .. }
             | TransformStep::Table { output, .. }
-            | TransformStep::DatePart { output, .. } => Some(output),
+            | TransformStep::DatePart { output, .. }
+            | TransformStep::Custom { output, .. } => Some(output),
         }
     }
 }

@@ -6,11 +6,13 @@
 
 use std::sync::Arc;
 
+use super::functions::CustomFunctions;
 use super::overlay;
 use super::program::{Program, Step};
 use super::scratch::{Buffers, Columns};
+use super::transform::Run;
 use super::{Bundle, EvalError, EvalScratch};
-use crate::budget::Budget;
+use crate::budget::{Budget, Unlimited};
 use crate::forest::actions::{ActionForest, Catalogue};
 use crate::forest::{Forest, Isa};
 use crate::policy::Mask;
@@ -66,14 +68,17 @@ impl Specialised {
 impl Oracle {
     /// Specialises the program to the catalogue, and shares the specialisations that `known` oracles hold of the same
     /// forests and rows. Returns `None` if a transform computes a column of actions from the context or the reverse, or
-    /// if one of an action's own feature does not stay finite; evaluating that action then returns the error.
+    /// if one of an action's own features does not stay finite or a function fails for it; evaluating that action then
+    /// returns the error or counts the fault.
     pub(super) fn new(
         program: &Program,
+        functions: Option<&CustomFunctions>,
         context: usize,
         actions: usize,
         rows: &[f32],
         known: &[&Oracle],
     ) -> Option<Oracle> {
+        let mut calls = functions.map(|functions| functions.start(&program.calls));
         let mut own = vec![Vec::new(); program.rows.len()];
         own[0] = rows.to_vec();
         let mut choices = vec![None; program.selectors.len()];
@@ -91,7 +96,8 @@ impl Oracle {
                         // The context's features are NaN here, and the steps of other columns do not read them.
                         row[..context].fill(f32::NAN);
                         row[context..][..before].copy_from_slice(&own[*from][action * before..][..before]);
-                        transform.apply(&mut row).ok()?;
+                        let run = Run { budget: &Unlimited, calls: calls.as_mut(), until: usize::MAX };
+                        transform.apply(&mut row, &mut { run }).ok()?;
                         all.extend_from_slice(&row[context..]);
                     }
                     own[*to] = all;
@@ -116,6 +122,11 @@ impl Oracle {
                 }
                 _ => {}
             }
+        }
+        let mut faults = false;
+        calls.iter_mut().for_each(|calls| calls.take_faults(|_, _| faults = true));
+        if faults {
+            return None;
         }
         if forests.iter().all(Option::is_some) {
             own = Vec::new();
@@ -160,7 +171,9 @@ impl Oracle {
             buffers.times.begin(*node);
             match step {
                 Step::Transform { transform, from, to } => {
-                    program.transform(transform, *from, *to, &mut buffers.rows)?;
+                    // The columns of actions were computed when the bundle was loaded.
+                    let run = Run { budget, calls: buffers.functions.as_mut(), until: self.context };
+                    program.transform(transform, *from, *to, &mut buffers.rows, run)?;
                     buffers.rows[program.rows[*to].range.clone()][self.context..].fill(f32::NAN);
                 }
                 Step::Forest { forest: number, row: slot } => {

@@ -14,6 +14,7 @@ use super::branches::{self, Guard};
 use super::calibration::{Calibration, CalibrationMap};
 use super::combine::Combination;
 use super::explain::Explainer;
+use super::functions::CustomFunctions;
 use super::nets::{self, NetNode, NetSettings, Refused};
 use super::node::{INPUT, Node, Quantity};
 use super::overlay::{self, OVERLAY, Overlay};
@@ -24,7 +25,7 @@ use super::switch::{Branch, Selector};
 use super::tables::Tables;
 use super::threshold::Thresholds;
 use super::times::NodeInfo;
-use super::transform::{self, Column, Transform};
+use super::transform::{self, Column, Run, Transform};
 use super::{BundleError, Digest, EvalError, Kind};
 use crate::budget::{Budget, OutOfTime};
 use crate::forest::{Forest, Link};
@@ -41,6 +42,7 @@ pub(super) struct Parts<'a> {
     /// The ONNX models by file name.
     pub(super) nets: BTreeMap<String, Vec<u8>>,
     pub(super) tables: Tables,
+    pub(super) functions: Option<&'a CustomFunctions>,
     pub(super) calibration: Option<Calibration>,
     pub(super) score_map: Option<ScoreMap>,
     pub(super) overlay: Option<Overlay>,
@@ -82,6 +84,8 @@ pub(super) struct Program {
     /// Positions of the scores of the ensemble members.
     pub(super) voters: Vec<usize>,
     pub(super) end: End,
+    /// For each function of the bundle whether a transform calls it.
+    pub(super) calls: Vec<bool>,
 }
 
 /// The last node of a program.
@@ -212,6 +216,7 @@ impl Program {
             score: 0,
             voters: Vec::new(),
             end: End::Threshold(Thresholds::default()),
+            calls: vec![false; parts.functions.map_or(0, |functions| functions.entries().len())],
         };
         let last = nodes.len().checked_sub(1).ok_or_else(|| {
             BundleError::Program(
@@ -281,7 +286,11 @@ impl Program {
             Node::Transform { input, steps, .. } => {
                 let from = slots.row(input)?;
                 let (transform, columns) =
-                    Transform::compile(steps, &slots.columns[from], &mut parts.tables)?;
+                    Transform::compile(steps, &slots.columns[from], &mut parts.tables, parts.functions)?;
+                if let Some(functions) = parts.functions {
+                    let calls = transform.calls(functions);
+                    self.calls.iter_mut().zip(calls).for_each(|(all, own)| *all |= own);
+                }
                 let to = self.rows.len();
                 let start = self.rows[to - 1].range.end;
                 let added = |column: &Column| Added {
@@ -518,12 +527,11 @@ impl Program {
         from: usize,
         to: usize,
         rows: &mut [f32],
+        mut run: Run<'_>,
     ) -> Result<(), EvalError> {
         let (from, to) = (self.rows[from].range.clone(), self.rows[to].range.clone());
         rows.copy_within(from, to.start);
-        transform
-            .apply(&mut rows[to])
-            .map_err(|value| EvalError::NotFinite { what: "a transformed feature", value })
+        transform.apply(&mut rows[to], &mut run)
     }
 
     /// The row slot that a forest reads.
@@ -561,15 +569,17 @@ impl Program {
     ) -> Result<(), EvalError> {
         let explained = explainer.map(Explainer::of_forest);
         for ((step, guard), node) in self.steps.iter().zip(&self.guards).zip(&self.nodes) {
-            let Buffers { rows, values, forests, nets, attributions, chosen, whole, times, .. } =
-                &mut *buffers;
+            let Buffers {
+                rows, values, forests, nets, functions, attributions, chosen, whole, times, ..
+            } = &mut *buffers;
             if !*whole && guard.is_some_and(|guard| !guard.holds(chosen)) {
                 continue;
             }
             times.begin(*node);
             match step {
                 Step::Transform { transform, from, to } => {
-                    self.transform(transform, *from, *to, rows)?;
+                    let run = Run { budget, calls: functions.as_mut(), until: usize::MAX };
+                    self.transform(transform, *from, *to, rows, run)?;
                 }
                 Step::Forest { forest, row } => {
                     let row = &rows[self.rows[*row].range.clone()];

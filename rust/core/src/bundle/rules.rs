@@ -12,6 +12,7 @@ use scorer_rules::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::functions::CustomFunctions;
 use super::list::{self, ElementType, ListParser};
 use super::{Bundle, BundleError, EvalError, EvalScratch, Kind};
 use crate::policy::{ActionCatalogue, Mask, Salt};
@@ -81,6 +82,8 @@ pub(super) struct Surroundings<'a> {
     /// Labels of the bands, ascending.
     pub(super) labels: &'a [String],
     pub(super) catalogue: &'a ActionCatalogue,
+    /// The functions that conditions can call.
+    pub(super) functions: Option<&'a CustomFunctions>,
 }
 
 /// A rule set that is compiled for a bundle.
@@ -124,6 +127,9 @@ impl Rules {
         let whole = |problem: String| vec![Fault { rule: String::new(), line: 1, column: 1, problem }];
         let declared = |error: DeclareError| whole(error.to_string());
         let mut environment = Environment::new();
+        if let Some(functions) = around.functions {
+            functions.declare(&mut environment).map_err(declared)?;
+        }
         let mut slots = Vec::with_capacity(around.features.len());
         for feature in around.features {
             if around.kind == Kind::Score && feature.name == SCORE {
@@ -212,8 +218,13 @@ impl Rules {
         lists: &ListFiles<'_>,
         salt: &Salt,
     ) -> Result<Rules, Vec<Fault>> {
-        let around =
-            Surroundings { kind: Kind::Action, features: features.features(), labels: &[], catalogue };
+        let around = Surroundings {
+            kind: Kind::Action,
+            features: features.features(),
+            labels: &[],
+            catalogue,
+            functions: None,
+        };
         Rules::compile(text, around, lists, salt)
     }
 
@@ -368,6 +379,7 @@ impl Bundle {
             features: self.schema.features(),
             labels: self.labels(),
             catalogue: &self.catalogue,
+            functions: self.functions.as_ref(),
         };
         Rules::compile(text, around, lists, salt)
     }

@@ -2,6 +2,7 @@
 
 use super::program::{End, Program, Step};
 use super::scratch::Buffers;
+use super::transform::Run;
 use super::{Bundle, EvalError, EvalScratch, Kind, ScoreOut};
 use crate::budget::Budget;
 
@@ -151,7 +152,8 @@ impl Program {
             }
             match step {
                 Step::Transform { transform, from, to } => {
-                    self.transform(transform, *from, *to, &mut buffers.rows)?;
+                    let run = Run { budget, calls: buffers.functions.as_mut(), until: usize::MAX };
+                    self.transform(transform, *from, *to, &mut buffers.rows, run)?;
                 }
                 Step::Choose { switch } => buffers.chosen[*switch] = self.choice(*switch, &buffers.rows),
                 Step::Forest { forest, row } => {

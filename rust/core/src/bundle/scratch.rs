@@ -1,6 +1,7 @@
 //! Working memory of evaluations. It is allocated once per thread and bundle, and evaluations then allocate nothing.
 
 use scorer_onnx::NetScratch;
+use scorer_wasm::Instances;
 
 use super::explain::{ExactScratch, Explainer};
 use super::program::End;
@@ -46,6 +47,8 @@ pub(super) struct Buffers {
     /// The contribution of each column to the explained margin; `None` if the bundle has no explanations.
     pub(super) attributions: Option<PathScratch>,
     pub(super) nets: Vec<NetScratch>,
+    /// The functions that transforms call; `None` if they call none.
+    pub(super) functions: Option<Instances>,
     /// The times of the nodes, if evaluations are timed.
     pub(super) times: NodeTimes,
 }
@@ -92,6 +95,11 @@ impl EvalScratch {
                 linked: vec![0.0; outputs],
                 forests: program.forests.iter().map(|forest| Scratch::new(forest)).collect(),
                 nets: program.nets.iter().map(|node| NetScratch::new(&node.net)).collect(),
+                functions: bundle
+                    .functions
+                    .as_ref()
+                    .filter(|_| program.calls.contains(&true))
+                    .map(|functions| functions.start(&program.calls)),
                 attributions: bundle.explainer.as_ref().map(Explainer::new_scratch),
                 times: NodeTimes::new(program.last_node + 1),
             },

@@ -62,6 +62,10 @@ pub struct Recipe {
     pub rules: Option<String>,
     /// `features.json`.
     pub features: Option<Value>,
+    /// `functions.json`.
+    pub functions: Option<Value>,
+    /// The modules of functions by file name.
+    pub modules: BTreeMap<String, Vec<u8>>,
     /// Files of lists.
     pub lists: BTreeMap<String, String>,
 }
@@ -105,6 +109,8 @@ pub fn score_recipe(name: &str, base: f32) -> Recipe {
         reasons: None,
         rules: None,
         features: None,
+        functions: None,
+        modules: BTreeMap::new(),
         lists: BTreeMap::new(),
     }
 }
@@ -168,6 +174,8 @@ pub fn action_recipe(name: &str, base: f32, mut policy: Value) -> Recipe {
         reasons: None,
         rules: None,
         features: None,
+        functions: None,
+        modules: BTreeMap::new(),
         lists: BTreeMap::new(),
     }
 }
@@ -307,6 +315,18 @@ impl Recipe {
         self
     }
 
+    /// A recipe with functions in `function-01.wasm`, each with its parameters.
+    #[must_use]
+    pub fn with_functions(mut self, module: Vec<u8>, functions: &[(&str, &[&str])]) -> Recipe {
+        let entries: Vec<Value> = functions
+            .iter()
+            .map(|(name, parameters)| json!({"name": name, "file": "function-01.wasm", "parameters": parameters}))
+            .collect();
+        self.functions = Some(json!({"functions": entries}));
+        self.modules = BTreeMap::from([("function-01.wasm".to_owned(), module)]);
+        self
+    }
+
     /// A recipe whose rules also declare an external list without a file.
     #[must_use]
     pub fn with_external(mut self, name: &str, kind: &str, minimum_version: u64) -> Recipe {
@@ -353,6 +373,8 @@ impl Recipe {
         files.extend(self.reasons.as_ref().map(|reasons| ("reasons.json".to_owned(), text(reasons))));
         files.extend(self.features.as_ref().map(|features| ("features.json".to_owned(), text(features))));
         files.extend(self.rules.as_ref().map(|rules| ("rules.toml".to_owned(), rules.clone().into_bytes())));
+        files.extend(self.functions.as_ref().map(|functions| ("functions.json".to_owned(), text(functions))));
+        files.extend(self.modules.iter().map(|(name, module)| (name.clone(), module.clone())));
         files.extend(self.lists.iter().map(|(file, list)| (file.clone(), list.clone().into_bytes())));
         let mut manifest = self.manifest.clone();
         manifest["files"] = serde_json::to_value(file_entries(&files)).expect("entries are JSON");

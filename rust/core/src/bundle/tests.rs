@@ -99,6 +99,7 @@ mod bad_input;
 mod computed;
 mod ensembles;
 mod explained;
+mod functions;
 mod nets;
 mod overlays;
 mod parts;

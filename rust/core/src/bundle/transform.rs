@@ -5,9 +5,15 @@
 
 use std::sync::Arc;
 
+use scorer_wasm::Instances;
+use scorer_wasm::limits::MAX_ARGUMENTS;
+
+use super::EvalError;
 use super::date::Part;
+use super::functions::CustomFunctions;
 use super::node::{TransformStep, ZeroDivisor};
 use super::tables::Tables;
+use crate::budget::{Budget, OutOfTime};
 use crate::schema::{FeatureSpec, FeatureType, MissingRule, UnknownCategoryRule};
 
 /// Greatest number of columns of a row slot.
@@ -55,6 +61,16 @@ enum Function {
     Arithmetic { left: usize, right: usize, operation: Operation },
     Table { from: usize, values: Box<[f32]>, default: f32 },
     DatePart { from: usize, part: Part, offset: f64 },
+    Custom { function: usize, from: Box<[usize]> },
+}
+
+/// What an application of a transform needs besides the row.
+pub(super) struct Run<'a> {
+    pub(super) budget: &'a dyn Budget,
+    /// The functions of the bundle, if the transform calls one.
+    pub(super) calls: Option<&'a mut Instances>,
+    /// The columns from here on are not computed.
+    pub(super) until: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -75,8 +91,10 @@ impl Transform {
         steps: &[TransformStep],
         columns: &[Column],
         tables: &mut Tables,
+        functions: Option<&CustomFunctions>,
     ) -> Result<(Transform, Vec<Column>), String> {
-        let mut builder = Builder { columns: columns.to_vec(), written: vec![false; columns.len()], tables };
+        let mut builder =
+            Builder { columns: columns.to_vec(), written: vec![false; columns.len()], tables, functions };
         let mut compiled = Vec::with_capacity(steps.len());
         for (at, step) in steps.iter().enumerate() {
             let step =
@@ -86,16 +104,38 @@ impl Transform {
         Ok((Transform { steps: compiled }, builder.columns))
     }
 
-    /// Transforms `row` in place; it has the columns that are read, and room for those that are added. `Err` holds the
-    /// first value that did not stay finite.
-    pub(super) fn apply(&self, row: &mut [f32]) -> Result<(), f64> {
+    /// For each function of the bundle whether a step calls it.
+    pub(super) fn calls(&self, functions: &CustomFunctions) -> Vec<bool> {
+        let called = |at| {
+            let calls =
+                |step: &Step| matches!(&step.function, Function::Custom { function, .. } if *function == at);
+            self.steps.iter().any(calls)
+        };
+        (0..functions.entries().len()).map(called).collect()
+    }
+
+    /// Transforms `row` in place; it has the columns that are read, and room for those that are added.
+    ///
+    /// # Errors
+    /// Fails if a value does not stay finite, or if the budget is spent before a function of the bundle is called.
+    pub(super) fn apply(&self, row: &mut [f32], run: &mut Run<'_>) -> Result<(), EvalError> {
         for Step { to, function } in &self.steps {
+            if *to >= run.until {
+                continue;
+            }
+            if let Function::Custom { function, from } = function {
+                if run.budget.spent() {
+                    return Err(OutOfTime.into());
+                }
+                row[*to] = custom(*function, from, row, run.calls.as_deref_mut());
+                continue;
+            }
             row[*to] = match function.of(row) {
                 None => f32::NAN,
                 Some(result) => {
                     let rounded = result as f32;
                     if !rounded.is_finite() {
-                        return Err(result);
+                        return Err(EvalError::NotFinite { what: "a transformed feature", value: result });
                     }
                     rounded
                 }
@@ -107,9 +147,8 @@ impl Transform {
     /// Whether the columns before `context` and those from it on are computed independently of each other.
     pub(super) fn separates(&self, context: usize) -> bool {
         self.steps.iter().all(|step| {
-            let [left, right] = step.function.inputs();
             let own = step.to < context;
-            (left < context) == own && (right < context) == own
+            step.function.inputs().into_iter().all(|input| (input < context) == own)
         })
     }
 
@@ -118,10 +157,28 @@ impl Transform {
         let of = |step: &Step| match &step.function {
             Function::Bucket { edges, .. } => size_of_val(&**edges),
             Function::Table { values, .. } => size_of_val(&**values),
+            Function::Custom { from, .. } => size_of_val(&**from),
             _ => 0,
         };
         self.steps.capacity() * size_of::<Step>() + self.steps.iter().map(of).sum::<usize>()
     }
+}
+
+/// The result of a function of the bundle, rounded to float32; NaN if it is missing.
+fn custom(function: usize, from: &[usize], row: &[f32], calls: Option<&mut Instances>) -> f32 {
+    let Some(calls) = calls else { return f32::NAN };
+    let mut arguments = [0.0; MAX_ARGUMENTS];
+    let arguments = &mut arguments[..from.len().min(MAX_ARGUMENTS)];
+    for (argument, column) in arguments.iter_mut().zip(from) {
+        *argument = f64::from(row[*column]);
+    }
+    let Ok(result) = calls.call(function, arguments) else { return f32::NAN };
+    let rounded = result as f32;
+    if rounded.is_infinite() {
+        calls.count(function);
+        return f32::NAN;
+    }
+    rounded
 }
 
 impl Function {
@@ -161,11 +218,13 @@ impl Function {
                 Some(f64::from(known.unwrap_or(*default))).filter(|value| !value.is_nan())
             }
             Function::DatePart { from, part, offset } => Some(part.of(read(from)? + offset)),
+            // `apply` calls it.
+            Function::Custom { .. } => None,
         }
     }
 
-    /// The columns that are read; the same one twice if it is only one.
-    fn inputs(&self) -> [usize; 2] {
+    /// The columns that are read.
+    fn inputs(&self) -> Vec<usize> {
         match *self {
             Function::Log1p { from }
             | Function::Standardise { from, .. }
@@ -173,8 +232,9 @@ impl Function {
             | Function::Bucket { from, .. }
             | Function::Missing { from }
             | Function::Table { from, .. }
-            | Function::DatePart { from, .. } => [from, from],
-            Function::Arithmetic { left, right, .. } => [left, right],
+            | Function::DatePart { from, .. } => vec![from],
+            Function::Arithmetic { left, right, .. } => vec![left, right],
+            Function::Custom { ref from, .. } => from.to_vec(),
         }
     }
 }
@@ -185,6 +245,7 @@ struct Builder<'a> {
     /// For each column whether a step of this node has written it.
     written: Vec<bool>,
     tables: &'a mut Tables,
+    functions: Option<&'a CustomFunctions>,
 }
 
 impl Builder<'_> {
@@ -193,7 +254,8 @@ impl Builder<'_> {
         let origins = self.origins(&function);
         let to = match step.output() {
             None => {
-                let [to, _] = function.inputs();
+                // Every function without an output reads the column that it replaces.
+                let to = function.inputs().first().copied().unwrap_or(0);
                 if std::mem::replace(&mut self.written[to], true) {
                     let name = &self.columns[to].spec.name;
                     return Err(format!("feature {name:?} has two steps; chain a second transform node"));
@@ -308,6 +370,7 @@ impl Builder<'_> {
                 let (values, default) = self.tables.compile(table, spec)?;
                 (Function::Table { from, values, default }, number)
             }
+            TransformStep::Custom { name, inputs, .. } => (self.custom(name, inputs)?, number),
             TransformStep::DatePart { feature, part, offset, .. } => {
                 let from = self.number(feature)?;
                 let spec = &self.columns[from].spec;
@@ -322,13 +385,39 @@ impl Builder<'_> {
     }
 
     fn arithmetic(&self, left: &str, right: &str, operation: Operation) -> Result<Function, String> {
-        let operand = |name: &str| match self.find(name)? {
+        Ok(Function::Arithmetic { left: self.operand(left)?, right: self.operand(right)?, operation })
+    }
+
+    fn custom(&self, name: &str, inputs: &[String]) -> Result<Function, String> {
+        let known = self.functions.map_or(&[][..], CustomFunctions::entries);
+        let Some(function) = self.functions.and_then(|functions| functions.find(name)) else {
+            let names: Vec<&str> = known.iter().take(10).map(|entry| entry.name.as_str()).collect();
+            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Err(format!(
+                "function {name:?} is not in functions.json, which has {known}; add it or correct the name"
+            ));
+        };
+        let parameters = &known[function].parameters;
+        if parameters.len() != inputs.len() {
+            return Err(format!(
+                "function {name:?} takes {} inputs ({}) and not {}; correct the inputs",
+                parameters.len(),
+                parameters.join(", "),
+                inputs.len()
+            ));
+        }
+        let from = inputs.iter().map(|input| self.operand(input)).collect::<Result<_, _>>()?;
+        Ok(Function::Custom { function, from })
+    }
+
+    /// The column of a number or flag.
+    fn operand(&self, name: &str) -> Result<usize, String> {
+        match self.find(name)? {
             at if self.columns[at].spec.kind == FeatureType::Category => {
                 Err(format!("feature {name:?} is a category, which has no number; name a number or flag"))
             }
             at => Ok(at),
-        };
-        Ok(Function::Arithmetic { left: operand(left)?, right: operand(right)?, operation })
+        }
     }
 
     fn find(&self, name: &str) -> Result<usize, String> {
@@ -363,12 +452,14 @@ impl Builder<'_> {
 
     /// The columns of the input's row that a function's result is computed from.
     fn origins(&self, function: &Function) -> Arc<[usize]> {
-        let [left, right] = function.inputs();
-        let (left, right) = (&self.columns[left].origins, &self.columns[right].origins);
-        if left == right {
-            return Arc::clone(left);
+        let inputs = function.inputs();
+        let of = |input: &usize| &self.columns[*input].origins;
+        if let Some((first, rest)) = inputs.split_first()
+            && rest.iter().all(|other| of(other) == of(first))
+        {
+            return Arc::clone(of(first));
         }
-        let mut all: Vec<usize> = left.iter().chain(right.iter()).copied().collect();
+        let mut all: Vec<usize> = inputs.iter().flat_map(|input| of(input).iter().copied()).collect();
         all.sort_unstable();
         all.dedup();
         all.into()

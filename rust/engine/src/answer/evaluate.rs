@@ -204,6 +204,7 @@ fn guarded<T>(
         #[cfg(feature = "fault-injection")]
         let began = Instant::now();
         let out = work(row, memory);
+        loaded.functions.take(&mut memory.eval);
         #[cfg(feature = "fault-injection")]
         engine.faults.delay(began, deadline)?;
         out

@@ -155,7 +155,10 @@ fn guarded<T>(
         work(eval)
     }));
     let defect = match result {
-        Ok(Ok(out)) => return Ok(out),
+        Ok(Ok(out)) => {
+            loaded.functions.take(eval);
+            return Ok(out);
+        }
         // The row was encoded for this bundle, and the memory is its own.
         Ok(Err(error)) => engine.defect("rules", &format!("bundle {}: {error}", loaded.digest_text)),
         Err(panic) => {

@@ -1,6 +1,7 @@
 //! Loads, warms up, keeps and frees bundles in memory.
 
 mod bound;
+mod functions;
 mod lists;
 mod memory;
 mod nodes;
@@ -11,6 +12,7 @@ mod vetting;
 mod warm;
 
 pub use bound::{BoundLists, ListRead};
+pub use functions::FunctionCounters;
 pub use lists::{
     ListError, ListRefusal, ListReport, ListRequest, ListStatus, ListTable, verify_list, with_versions,
 };

@@ -15,6 +15,7 @@ use scorer_os::sched;
 use scorer_signing::{Signed, Trust};
 use serde::Serialize;
 
+use super::functions::FunctionCounters;
 use super::memory::{self, Budget};
 use super::nodes::NodeCounters;
 use super::reaper::Reaper;
@@ -67,6 +68,8 @@ pub struct Loaded {
     pub decisions: AtomicU64,
     /// Counters of its rules.
     pub rules: RuleCounters,
+    /// The faults of its functions.
+    pub functions: FunctionCounters,
     /// The times of the nodes of its program.
     pub nodes: Arc<NodeCounters>,
     /// The statement of its signature; absent if no signature was required.
@@ -296,6 +299,7 @@ impl Store {
             signed,
             decisions: AtomicU64::new(0),
             rules: RuleCounters::new(bundle.rules().map_or(0, |rules| rules.rules().len())),
+            functions: FunctionCounters::new(&bundle),
             nodes: Arc::new(NodeCounters::new(&bundle)),
             breaker: Breaker::new(BreakerSettings::default()),
             was_live: AtomicBool::new(false),

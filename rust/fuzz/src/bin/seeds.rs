@@ -10,7 +10,7 @@ use hyper::client::conn::http2::handshake;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use scorer_core::bundle::testing;
-use scorer_fuzz::{bundle, certificate, connection, jwt, log, request, rules, serving, signature, token};
+use scorer_fuzz::{bundle, certificate, connection, function, jwt, log, request, rules, serving, signature, token};
 use scorer_log::sim::SimMachine;
 use scorer_log::{Durability, Log, LogConfig};
 use scorer_onnx::testing::{ModelWriter, Value, dense_net};
@@ -63,6 +63,9 @@ fn main() {
     }
     for (name, columns, file) in nets() {
         write("net", name, &[&[columns - 1], &file[..]].concat());
+    }
+    for (name, text) in function::SEEDS {
+        write("function", name, &wat::parse_str(text).expect("the text is a module"));
     }
     for (name, text) in rules::SEEDS {
         write("rules", name, text.as_bytes());

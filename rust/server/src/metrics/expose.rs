@@ -239,6 +239,18 @@ fn nodes(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
             bundles.push(&lane.loaded);
         }
     }
+    let mut family = encoder.encode_descriptor(
+        "function_faults",
+        "Calls of a function of a bundle that failed, so that the value is missing",
+        None,
+        MetricType::Counter,
+    )?;
+    for loaded in &bundles {
+        for (function, faults) in loaded.functions.faults() {
+            let labels = [("name", loaded.bundle.name()), ("bundle", short(loaded)), ("function", function)];
+            counter(&mut family, &labels, faults)?;
+        }
+    }
     for (name, help, value) in [
         ("node_seconds", "Time of the timed evaluations of a node of a bundle's program", NODE_SECONDS),
         ("node_timed", "Number of evaluations in which a node was timed, of one decision in 61", NODE_TIMED),

@@ -59,10 +59,10 @@ fn transforms_change_a_copy() {
     ]))
     .unwrap();
     let rows = vec![0.0, 1.0, 1.0, f32::NAN, 2.0, 0.0, 1.718_281_8, 0.0, 0.0];
-    let rows = transform_rows(&features.features, &steps, None, &rows).unwrap();
+    let rows = transform_rows(&features.features, &steps, None, None, &rows).unwrap();
     assert_eq!((rows[0], rows[1], rows[2]), (0.0, 1.0, 1.0));
     assert!(rows[3].is_nan() && (rows[6] - 1.0).abs() < 1e-6);
-    assert!(transform_rows(&features.features, &steps, None, &rows[1..]).is_err());
+    assert!(transform_rows(&features.features, &steps, None, None, &rows[1..]).is_err());
 }
 
 #[test]

@@ -25,7 +25,7 @@ const TABLES: &str = r#"{"tables": {"risk": {"values": {"NL": 0.1, "FR": 0.7}, "
 /// The last column after one step, for one row.
 fn of(step: &Value, row: [f32; 5]) -> f32 {
     let steps: Vec<node::TransformStep> = serde_json::from_value(json!([step])).unwrap();
-    let out = transform_rows(&features(), &steps, Some(TABLES.as_bytes()), &row).unwrap();
+    let out = transform_rows(&features(), &steps, Some(TABLES.as_bytes()), None, &row).unwrap();
     assert_eq!(out.len(), 6);
     assert!(out[..5].iter().zip(&row).all(|(new, old)| new.to_bits() == old.to_bits()));
     out[5]
@@ -91,7 +91,7 @@ fn arithmetic_of_two_columns() {
     equal(of(&flag, [2.5, 0.0, 0.0, NAN, 0.0]), NAN);
     // A result beyond float32 is a fault, and not a missing value.
     let steps: Vec<node::TransformStep> = serde_json::from_value(json!([step("multiply")])).unwrap();
-    let refused = transform_rows(&features(), &steps, None, &[1e30, 1e30, 0.0, 0.0, 0.0]).unwrap_err();
+    let refused = transform_rows(&features(), &steps, None, None, &[1e30, 1e30, 0.0, 0.0, 0.0]).unwrap_err();
     assert!(refused.to_string().contains("row 0: a value became 1000000"), "{refused}");
 }
 
@@ -334,7 +334,8 @@ fn faults_name_node_step_and_remedy() {
     assert!(refused(json!([table])).contains("forest.bin takes 3 features, the row slot has 4"));
     let typo = json!({"tables": {"risk": {"values": {"ES": 0.5}}}}).to_string();
     let steps: Vec<node::TransformStep> = serde_json::from_value(json!([table])).unwrap();
-    let message = transform_rows(&features(), &steps, Some(typo.as_bytes()), &[]).unwrap_err().to_string();
+    let message =
+        transform_rows(&features(), &steps, Some(typo.as_bytes()), None, &[]).unwrap_err().to_string();
     assert!(message.contains("step 0 (table): table \"risk\": \"ES\" is not a category"), "{message}");
 }
 
@@ -385,7 +386,8 @@ fn types_of_added_columns() {
     ]))
     .unwrap();
     let columns = transform::input_columns(&features());
-    let (_, columns) = transform::Transform::compile(&steps, &columns, &mut Default::default()).unwrap();
+    let (_, columns) =
+        transform::Transform::compile(&steps, &columns, &mut Default::default(), None).unwrap();
     let seen: Vec<_> = columns[5..].iter().map(|column| (column.spec.kind, column.spec.maximum)).collect();
     assert_eq!(seen, [(FeatureType::Flag, None), (FeatureType::Number, Some(23.0))]);
 }
