@@ -32,20 +32,35 @@ pub(super) struct Operation {
     pub(super) out: u16,
 }
 
-/// A node of a tree that is too large for a program.
+/// A node of a tree that is too large for a program, from whose exits rows are walked.
 ///
-/// Rows are walked one by one from the exits of the program.
+/// The upper 32 bits are the place of its left child, which the right one follows. The lower 8 bits are 255 minus the cut,
+/// which is never 0, and the 24 bits between them are the column of ranks, or with [`Branch::TABLE`] a column of a category
+/// table. In a leaf the lower 8 bits are 0, a test that goes left, and it is its own left child; the 24 bits are the leaf's
+/// number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Branch {
-    /// A column of ranks times 256, plus 255 minus the cut; or a column of a category table with [`Branch::TABLE`].
-    /// 0, a test that goes left, if this is a leaf.
-    pub(super) test: u32,
-    /// The place of the left child, which the right one follows; its own place if this is a leaf.
-    pub(super) left: u32,
-}
+pub(super) struct Branch(pub(super) u64);
 
 impl Branch {
-    pub(super) const TABLE: u32 = 1 << 31;
+    /// A bit of the middle.
+    pub(super) const TABLE: u32 = 1 << 23;
+
+    fn new(left: u32, middle: u32, low: u8) -> Self {
+        Self(u64::from(left) << 32 | u64::from(middle) << 8 | u64::from(low))
+    }
+
+    pub(super) fn left(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// The column, or the number of a leaf.
+    pub(super) fn middle(self) -> usize {
+        (self.0 as u32 >> 8) as usize
+    }
+
+    pub(super) fn low(self) -> u8 {
+        self.0 as u8
+    }
 }
 
 /// The program of one tree.
@@ -58,17 +73,8 @@ pub(super) struct Part {
     pub(super) columns: u32,
     /// The column with the result.
     pub(super) result: u16,
-    /// The rest of a tree that is too large for a program.
-    pub(super) rest: Option<Rest>,
-}
-
-/// Where rows continue after the program of a tree's upper levels.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Rest {
-    /// First of the tree's [`Programs::exits`].
-    pub(super) first_exit: u32,
-    /// First of its [`Programs::branches`], one for each of its nodes in the layout's order.
-    pub(super) first_branch: u32,
+    /// The first of the tree's [`Programs::exits`], if it is too large for a program.
+    pub(super) first_exit: Option<u32>,
 }
 
 /// The programs of a forest.
@@ -169,20 +175,22 @@ impl Programs {
         let result = writer.write(0, 0);
         let test = writer.test;
         let first = self.branches.len() as u32;
-        let rest = Rest { first_exit: self.exits.len() as u32, first_branch: first };
+        let first_exit = (!whole).then_some(self.exits.len() as u32);
         if !whole {
             self.exits.extend(ends.iter().map(|&end| first + end));
             for (place, &node) in (first..).zip(nodes) {
                 self.branches.push(if node.is_leaf() {
-                    Branch { test: 0, left: place }
+                    Branch::new(place, node.leaf_number() as u32, 0)
                 } else {
-                    let test = match test(node) {
-                        Tested::Rank { slot, cut } => (CONSTANTS as u32 + slot) << 8 | u32::from(255 - cut),
-                        Tested::Column(column) => Branch::TABLE | column,
+                    let (middle, cut) = match test(node) {
+                        Tested::Rank { slot, cut } => (CONSTANTS as u32 + slot, cut),
+                        Tested::Column(column) => (Branch::TABLE | column, 0),
                     };
-                    Branch { test, left: first + node.left }
+                    Branch::new(first + node.left, middle, 255 - cut)
                 });
             }
+            // A walk that has arrived reads the column with the leaf's number, which must exist.
+            self.work = self.work.max(tree.leaves());
         }
         self.parts.push(Part {
             first_operation,
@@ -190,7 +198,7 @@ impl Programs {
             first_column,
             columns: self.columns.len() as u32 - first_column,
             result,
-            rest: (!whole).then_some(rest),
+            first_exit,
         });
     }
 
@@ -199,7 +207,7 @@ impl Programs {
         let most = self.parts.iter().map(|part| part.columns as usize).max().unwrap_or(0);
         let shift = (self.most_columns - most) as u16;
         let first = (self.first_table() + self.most_columns) as u16;
-        let mut work = self.first_table() + most;
+        let mut work = self.work.max(self.first_table() + most);
         let mut moved = |operand: &mut u16| {
             if *operand >= first {
                 *operand -= shift;

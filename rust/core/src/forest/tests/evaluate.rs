@@ -47,8 +47,10 @@ pub(super) fn all_choices() -> Vec<Choices> {
         [0, usize::MAX].map(|padding| Choices { padding, ranked: false, ..any }).into();
     for narrow in [true, false] {
         for programs in [Some(false), Some(true)] {
-            for (padding, leaves) in [(0, 256), (4, 256), (usize::MAX, 5)] {
-                all.push(Choices { padding, narrow, programs, leaves, ..any });
+            for (padding, padded, leaves) in
+                [(0, None, 256), (4, None, 256), (usize::MAX, Some(false), 5), (usize::MAX, Some(true), 5)]
+            {
+                all.push(Choices { padding, narrow, padded, programs, leaves, ..any });
             }
         }
     }
