@@ -32,6 +32,7 @@ impl Columns {
 
     /// Computes a word per column, with a bit per row, of up to [`ROWS`] rows. `words` has 64 words for each of
     /// [`Columns::words`].
+    #[inline(always)]
     pub(super) fn fill_rows(self, tables: &[CategoryTable], rows: &[f32], width: usize, words: &mut [u64]) {
         assert_eq!(words.len(), 64 * self.words, "the words belong to another forest");
         words.fill(0);
@@ -44,11 +45,12 @@ impl Columns {
                 }
             });
         }
-        words.as_chunks_mut::<64>().0.iter_mut().for_each(transpose);
+        words.as_chunks_mut::<64>().0.iter_mut().for_each(|words| transpose(words));
     }
 }
 
 /// Transposes a square of 64 × 64 bits: bit i of word j becomes bit j of word i.
+#[inline(always)]
 fn transpose(words: &mut [u64; 64]) {
     let mut half = 32;
     let mut mask = 0x0000_0000_ffff_ffff_u64;

@@ -9,7 +9,7 @@ use super::kernel::{self, mux};
 use super::layout::{Layout, Span};
 use super::model::{BaseOrder, Target};
 use super::plan::{Engine, Walk};
-use super::program::{Part, Rest};
+use super::program::Part;
 use super::rank::{Column, ROWS};
 use super::sum::Real;
 
@@ -71,7 +71,7 @@ impl<T: Real> Engine<T> {
         let first = self.programs.first_rank();
         mux::rank_rows(isa, ranks, layout, rows, &mut work[first..first + ranks.len()]);
         if !tables.is_empty() {
-            self.columns.fill_rows(&layout.slots.tables, rows, layout.num_features, tables);
+            mux::fill_tables(isa, self.columns, layout, rows, tables);
         }
         start(layout, sums);
         let mut found = [0; ROWS];
@@ -141,10 +141,17 @@ impl<T: Real> Engine<T> {
         let found = &work[usize::from(part.result)];
         let width = layout.width(tree.target);
         let leaves = &leaves[tree.first_value..tree.first_value + tree.leaves() * width];
-        if let Some(rest) = part.rest {
-            self.rest(layout, (tree, rest), found, count, (work, tables), |row, number| {
-                add_row(tree, &leaves[number * width..], sums, row);
-            });
+        if let Some(first_exit) = part.first_exit {
+            let numbers = self.rest(first_exit, found, count, (work, tables));
+            if let Target::Output(output) = tree.target {
+                for (sum, &number) in sums[output as usize].iter_mut().zip(&numbers).take(count) {
+                    *sum += leaves[number as usize];
+                }
+                return;
+            }
+            for (row, &number) in numbers.iter().enumerate().take(count) {
+                add_row(tree, &leaves[number as usize * width..], sums, row);
+            }
             return;
         }
         if let Target::Output(output) = tree.target {
@@ -157,27 +164,22 @@ impl<T: Real> Engine<T> {
         }
     }
 
-    /// Walks the rows from the exits of a program to the leaves, and passes the number of each row's leaf to `add`.
+    /// Walks the rows from the exits of a program to leaves, and returns the numbers of the leaves.
     fn rest(
         &self,
-        layout: &Layout,
-        (tree, rest): (&Span, Rest),
+        first_exit: u32,
         found: &Column,
         count: usize,
         (work, tables): (&[Column], &[u64]),
-        mut add: impl FnMut(usize, usize),
-    ) {
-        let exits = &self.programs.exits[rest.first_exit as usize..];
+    ) -> [u32; ROWS] {
+        let exits = &self.programs.exits[first_exit as usize..];
         let mut at = found.0.map(|exit| exits[usize::from(exit)]);
         #[expect(unsafe_code, reason = "kernels trust the programs")]
         // SAFETY: `Programs` has pushed the branches of a validated tree, whose tests are of these ranks and tables.
         unsafe {
             mux::follow(&self.programs.branches, work, tables, count, &mut at);
         }
-        for (row, at) in at.iter().enumerate().take(count) {
-            let node = layout.nodes[tree.first_node + (at - rest.first_branch) as usize];
-            add(row, node.leaf_number());
-        }
+        at
     }
 }
 

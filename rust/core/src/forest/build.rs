@@ -11,7 +11,7 @@ use super::rank::{Ranker, Ranks, Tested};
 use super::steps::{MAX_OUTCOMES, Steps};
 use super::sum::Real;
 use super::walk::PaddedNode;
-use super::work::Work;
+use super::work::{RowCosts, Work};
 
 /// Settings of the planner.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +23,8 @@ pub(super) struct Choices {
     pub(super) ranked: bool,
     /// Whether ranks may be narrow.
     pub(super) narrow: bool,
+    /// Whether complete trees on 32-bit keys are preferred to steps: `None` if they are faster.
+    pub(super) padded: Option<bool>,
     /// Whether complete trees on ranks have programs too: `None` if that is faster.
     pub(super) programs: Option<bool>,
     /// Greatest number of leaves of a tree whose program is whole.
@@ -37,6 +39,7 @@ impl Default for Choices {
             padding: 4,
             ranked: true,
             narrow: true,
+            padded: None,
             programs: None,
             leaves: program::CONSTANTS,
             least_rows: None,
@@ -61,6 +64,8 @@ struct Builder<'a, T> {
     /// Whether any leaf is a vector.
     vectors: bool,
     ranker: Option<Ranker>,
+    /// Whether complete trees on 32-bit keys are faster than steps.
+    favours_padding: bool,
     engine: Engine<T>,
 }
 
@@ -85,13 +90,24 @@ impl<'a, T: Real> Builder<'a, T> {
             work: Work { least: choices.least_rows, ..Work::default() },
             vectors,
             needs_slots: false,
+            stretches: Vec::new(),
             lines: Vec::new(),
             nodes: Vec::new(),
             leaves: Vec::new(),
             rows: Vec::new(),
             exits: Vec::new(),
         };
-        Self { layout, leaves, choices, vectors, ranker, engine }
+        let depth = layout.trees.iter().map(|tree| usize::from(tree.depth)).max().unwrap_or(0);
+        let costs = RowCosts {
+            slots: layout.slots.numeric.len(),
+            columns: 64 * columns.words(),
+            searches: ranker.as_ref().map_or(0, |ranker| ranker.ranks().searches.len()),
+            outcomes: engine.outcomes.as_ref().map_or(0, Outcomes::len),
+            trees: layout.trees.len(),
+            depth,
+        };
+        let favours_padding = choices.padded.unwrap_or(depth <= MAX_DEPTH && costs.favour_padding());
+        Self { layout, leaves, choices, vectors, ranker, favours_padding, engine }
     }
 
     fn build(mut self) -> Engine<T> {
@@ -100,7 +116,7 @@ impl<'a, T: Real> Builder<'a, T> {
             let first_part = self.program(trees, &walk);
             self.push(Run { first_tree: g * GROUP, trees: trees.len(), ask: false, walk, first_part });
         }
-        let Self { mut engine, ranker, .. } = self;
+        let Self { mut engine, ranker, layout, .. } = self;
         let mut since = RUN;
         for run in &mut engine.runs {
             run.ask = since + run.trees > RUN;
@@ -111,6 +127,9 @@ impl<'a, T: Real> Builder<'a, T> {
         let takes_steps = any(|walk| matches!(walk, Walk::Tipped { .. } | Walk::Stepped { .. }));
         let complete = any(|walk| matches!(walk, Walk::Ranked { .. } | Walk::Tipped { .. }));
         engine.needs_slots = needs_slots;
+        if needs_slots {
+            engine.stretches = layout.slots.stretches();
+        }
         if !takes_steps {
             engine.outcomes = None;
         }
@@ -148,7 +167,11 @@ impl<'a, T: Real> Builder<'a, T> {
             let nodes = &self.layout.nodes[tree.first_node..tree.first_node + tree.nodes];
             self.engine.programs.push(tree, nodes, self.choices.leaves, |node| ranker.test(node));
             // Paths of unbalanced trees are longer than those of balanced ones.
-            work.steps += 2 + 5 * (usize::BITS - tree.leaves().leading_zeros()) as usize / 4;
+            let steps = 2 + 5 * (usize::BITS - tree.leaves().leading_zeros()) as usize / 4;
+            work.steps += steps;
+            if tree.leaves() > self.choices.leaves {
+                work.followed += steps.saturating_sub(LINE_DEPTH);
+            }
         }
         let parts = &self.engine.programs.parts[first..];
         work.programs += trees.len();
@@ -194,7 +217,10 @@ impl<'a, T: Real> Builder<'a, T> {
         if narrow && depth > LINE_DEPTH && self.tip(trees) {
             return Walk::Tipped { first_line, first_exit };
         }
-        if !narrow && self.root(trees) {
+        // Groups of small trees are padded like the others, so that a row needs either slots or outcomes.
+        let dense = dense || (self.favours_padding && self.choices.padding > 0 && depth <= LINE_DEPTH);
+        let padded = self.favours_padding && dense && addressable;
+        if !narrow && !padded && self.root(trees) {
             return Walk::Stepped { first_root: first_exit };
         }
         if dense && addressable {
@@ -247,7 +273,7 @@ impl<'a, T: Real> Builder<'a, T> {
     fn step(&mut self, tree: &Span) -> Option<Vec<u32>> {
         let (ranker, outcomes) = (self.ranker.as_ref()?, self.engine.outcomes.as_ref()?);
         let nodes = &self.layout.nodes[tree.first_node..tree.first_node + tree.nodes];
-        self.engine.steps.push(tree, nodes, |node| match ranker.test(node) {
+        self.engine.steps.push(nodes, |node| match ranker.test(node) {
             Tested::Rank { slot, cut } => outcomes.of_cut(slot, cut),
             Tested::Column(column) => outcomes.of_column(column),
         })

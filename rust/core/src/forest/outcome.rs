@@ -4,7 +4,7 @@
 //! from ranks, 64 at a time: with rank r, the first r cuts of a byte slot go right. Columns of category tables are
 //! copied from their tables' bits.
 
-use super::bits::{Columns, spread};
+use super::bits::Columns;
 use super::rank::{Count, MAX_SLOTS, Ranks, RowRanks};
 use super::slots::CategoryTable;
 
@@ -87,18 +87,18 @@ impl Outcomes {
         outcomes[..self.first[0] as usize].fill(0);
         if ranks.is_narrow() {
             for (ends, &rank) in self.first.windows(2).zip(&known.0[..MAX_SLOTS]) {
-                write(&mut outcomes[ends[0] as usize..], (ends[1] - ends[0]) as usize, rank);
+                write(count, &mut outcomes[ends[0] as usize..], (ends[1] - ends[0]) as usize, rank);
             }
             return;
         }
         ranks.each(row, count, |slot, rank| {
             let (start, end) = (self.first[slot] as usize, self.first[slot + 1] as usize);
-            write(&mut outcomes[start..], end - start, rank);
+            write(count, &mut outcomes[start..], end - start, rank);
         });
         let mut columns = outcomes[self.end_of_cuts()..].as_chunks_mut::<64>().0.iter_mut();
         Columns::each(tables, row, |words| {
             for (&word, out) in words.iter().zip(columns.by_ref()) {
-                spread(word, out);
+                count.spread(word, out);
             }
         });
     }
@@ -106,11 +106,9 @@ impl Outcomes {
 
 /// Writes the outcomes of at least `cuts` cuts for a rank. Later slots overwrite the excess.
 #[inline(always)]
-fn write(outcomes: &mut [u8], cuts: usize, rank: u8) {
+fn write<C: Count>(count: C, outcomes: &mut [u8], cuts: usize, rank: u8) {
     let chunks = outcomes.as_chunks_mut::<CHUNK>().0.iter_mut().zip(NUMBERS.as_chunks::<CHUNK>().0);
     for (out, numbers) in chunks.take(cuts.div_ceil(CHUNK)) {
-        for (out, &number) in out.iter_mut().zip(numbers) {
-            *out = u8::from(number < rank);
-        }
+        count.mark(numbers, rank, out);
     }
 }

@@ -14,6 +14,7 @@ use super::program::Programs;
 use super::rank::Ranks;
 use super::reach::Reach;
 use super::scratch::Scratch;
+use super::slots::Stretch;
 use super::steps::{Steps, leaf_number};
 use super::sum::Real;
 use super::walk::{self, PaddedNode};
@@ -101,6 +102,7 @@ pub(super) struct Engine<T> {
     pub(super) vectors: bool,
     /// Whether a run needs the layout's 32-bit slots.
     pub(super) needs_slots: bool,
+    pub(super) stretches: Vec<Stretch>,
     /// For each group of [`GROUP`] ranked trees their byte slots, then their cut numbers.
     pub(super) lines: Vec<Line>,
     /// For each padded group `[GROUP][2^depth]` nodes in heap order: node 0 is not used, the root is node 1.
@@ -117,6 +119,7 @@ pub(super) struct Engine<T> {
 impl<T: Real> Engine<T> {
     fn heap_bytes(&self) -> usize {
         size_of::<Run>() * self.runs.capacity()
+            + size_of::<Stretch>() * self.stretches.capacity()
             + self.ranks.as_ref().map_or(0, Ranks::heap_bytes)
             + self.outcomes.as_ref().map_or(0, Outcomes::heap_bytes)
             + self.steps.heap_bytes()
@@ -140,7 +143,7 @@ impl<T: Real> Engine<T> {
         out: &mut [f64],
     ) -> Result<(), OutOfTime> {
         if self.needs_slots {
-            layout.slots.fill(row, &mut scratch.slots);
+            kernel::fill_slots(isa, &self.stretches, layout, row, &mut scratch.slots);
         }
         if let Some(ranks) = &self.ranks {
             if self.needs_ranks {
@@ -176,7 +179,8 @@ impl<T: Real> Engine<T> {
                             *at = self.exits[first_exit + (tree << LINE_DEPTH) + position];
                         }
                         let numbered = (run.first_tree + GROUP * g, trees);
-                        self.add_stepped(layout, leaves, numbered, &at, &scratch.outcomes, reach, sums);
+                        let at = (LINE_DEPTH, &at);
+                        self.add_stepped(layout, leaves, numbered, at, &scratch.outcomes, reach, sums);
                     }
                 }
                 Walk::Stepped { first_root } => {
@@ -185,7 +189,8 @@ impl<T: Real> Engine<T> {
                         let mut at = [roots[0]; GROUP];
                         at[..roots.len()].copy_from_slice(roots);
                         let numbered = (run.first_tree + GROUP * g, trees);
-                        self.add_stepped(layout, leaves, numbered, &at, &scratch.outcomes, reach, sums);
+                        let at = (0, &at);
+                        self.add_stepped(layout, leaves, numbered, at, &scratch.outcomes, reach, sums);
                     }
                 }
                 Walk::Padded { depth, first_node, first_leaf } => {
@@ -219,8 +224,8 @@ impl<T: Real> Engine<T> {
         Nodes::new(depth, &self.lines[first_line..first_line + lines])
     }
 
-    /// Walks at most [`GROUP`] trees, of which the first is tree `first_tree`, step by step from the places `at` and
-    /// adds the leaves.
+    /// Walks at most [`GROUP`] trees, of which the first is tree `first_tree`, step by step from the places `at`, which
+    /// are `above` levels below the roots, and adds the leaves.
     #[expect(clippy::too_many_arguments, reason = "the parts of one evaluation, which different owners hold")]
     #[inline]
     fn add_stepped(
@@ -228,15 +233,16 @@ impl<T: Real> Engine<T> {
         layout: &Layout,
         leaves: &[T],
         (first_tree, trees): (usize, &[Span]),
-        at: &[u32; GROUP],
+        (above, at): (usize, &[u32; GROUP]),
         outcomes: &[u8],
         reach: &mut impl Reach,
         sums: &mut [T],
     ) {
+        let levels = trees.iter().map(|tree| usize::from(tree.depth)).max().unwrap_or(0);
         #[expect(unsafe_code, reason = "the nodes were built from a validated layout")]
         // SAFETY: `build` took the places from `Steps::push`, and `Outcomes::fill` has written 0 or 1 to all outcomes,
         // and 0 to those of leaves.
-        let found = unsafe { self.steps.walk(at, outcomes) };
+        let found = unsafe { self.steps.walk(levels.saturating_sub(above), at, outcomes) };
         if let ([sum], false) = (&mut *sums, self.vectors) {
             // All leaves are scalars of one output, so the sum can stay in a register.
             let mut own = *sum;

@@ -2,8 +2,8 @@
 //!
 //! The leaves of a tree have numbers below 256, so a leaf number is a byte, and the numbers of all rows of a block fill
 //! a [`Column`]. An operation is a split: it selects, for each row, between the leaf numbers of its two children. The
-//! operations of a tree are in post-order, and the last one gives the row's leaf. The work is one operation per split,
-//! whatever the tree's shape: it depends on the number of splits, not on the depth.
+//! last operation of a tree gives the row's leaf. The work is one operation per split, whatever the tree's shape: it
+//! depends on the number of splits, not on the depth.
 //!
 //! Operands are columns of one work space: the constants 0 to 255, then the ranks of the byte slots, then those columns
 //! of category tables that the tree tests, then temporaries.
@@ -32,20 +32,35 @@ pub(super) struct Operation {
     pub(super) out: u16,
 }
 
-/// A node of a tree that is too large for a program.
+/// A node of a tree that is too large for a program, from whose exits rows are walked.
 ///
-/// Rows are walked one by one from the exits of the program.
+/// The upper 32 bits are the place of its left child, which the right one follows. The lower 8 bits are 255 minus the cut,
+/// which is never 0, and the 24 bits between them are the column of ranks, or with [`Branch::TABLE`] a column of a category
+/// table. In a leaf the lower 8 bits are 0, a test that goes left, and it is its own left child; the 24 bits are the leaf's
+/// number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Branch {
-    /// A column of ranks times 256, plus 255 minus the cut; or a column of a category table with [`Branch::TABLE`].
-    /// 0, a test that goes left, if this is a leaf.
-    pub(super) test: u32,
-    /// The place of the left child, which the right one follows; its own place if this is a leaf.
-    pub(super) left: u32,
-}
+pub(super) struct Branch(pub(super) u64);
 
 impl Branch {
-    pub(super) const TABLE: u32 = 1 << 31;
+    /// A bit of the middle.
+    pub(super) const TABLE: u32 = 1 << 23;
+
+    fn new(left: u32, middle: u32, low: u8) -> Self {
+        Self(u64::from(left) << 32 | u64::from(middle) << 8 | u64::from(low))
+    }
+
+    pub(super) fn left(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// The column, or the number of a leaf.
+    pub(super) fn middle(self) -> usize {
+        (self.0 as u32 >> 8) as usize
+    }
+
+    pub(super) fn low(self) -> u8 {
+        self.0 as u8
+    }
 }
 
 /// The program of one tree.
@@ -58,17 +73,8 @@ pub(super) struct Part {
     pub(super) columns: u32,
     /// The column with the result.
     pub(super) result: u16,
-    /// The rest of a tree that is too large for a program.
-    pub(super) rest: Option<Rest>,
-}
-
-/// Where rows continue after the program of a tree's upper levels.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Rest {
-    /// First of the tree's [`Programs::exits`].
-    pub(super) first_exit: u32,
-    /// First of its [`Programs::branches`], one for each of its nodes in the layout's order.
-    pub(super) first_branch: u32,
+    /// The first of the tree's [`Programs::exits`], if it is too large for a program.
+    pub(super) first_exit: Option<u32>,
 }
 
 /// The programs of a forest.
@@ -163,26 +169,27 @@ impl Programs {
             first_temporary: (self.first_table() + self.most_columns) as u16,
             programs: self,
             first_column: first_column as usize,
-            needs: needs(nodes, &result),
             result,
         };
-        let result = writer.write(0, 0);
+        let result = writer.write();
         let test = writer.test;
         let first = self.branches.len() as u32;
-        let rest = Rest { first_exit: self.exits.len() as u32, first_branch: first };
+        let first_exit = (!whole).then_some(self.exits.len() as u32);
         if !whole {
             self.exits.extend(ends.iter().map(|&end| first + end));
             for (place, &node) in (first..).zip(nodes) {
                 self.branches.push(if node.is_leaf() {
-                    Branch { test: 0, left: place }
+                    Branch::new(place, node.leaf_number() as u32, 0)
                 } else {
-                    let test = match test(node) {
-                        Tested::Rank { slot, cut } => (CONSTANTS as u32 + slot) << 8 | u32::from(255 - cut),
-                        Tested::Column(column) => Branch::TABLE | column,
+                    let (middle, cut) = match test(node) {
+                        Tested::Rank { slot, cut } => (CONSTANTS as u32 + slot, cut),
+                        Tested::Column(column) => (Branch::TABLE | column, 0),
                     };
-                    Branch { test, left: first + node.left }
+                    Branch::new(first + node.left, middle, 255 - cut)
                 });
             }
+            // A walk that has arrived reads the column with the leaf's number, which must exist.
+            self.work = self.work.max(tree.leaves());
         }
         self.parts.push(Part {
             first_operation,
@@ -190,7 +197,7 @@ impl Programs {
             first_column,
             columns: self.columns.len() as u32 - first_column,
             result,
-            rest: (!whole).then_some(rest),
+            first_exit,
         });
     }
 
@@ -199,7 +206,7 @@ impl Programs {
         let most = self.parts.iter().map(|part| part.columns as usize).max().unwrap_or(0);
         let shift = (self.most_columns - most) as u16;
         let first = (self.first_table() + self.most_columns) as u16;
-        let mut work = self.first_table() + most;
+        let mut work = self.work.max(self.first_table() + most);
         let mut moved = |operand: &mut u16| {
             if *operand >= first {
                 *operand -= shift;
@@ -237,19 +244,6 @@ fn ends(nodes: &[PackedNode], depth: usize) -> Vec<u32> {
     level
 }
 
-/// The number of temporaries that each node's operations need, if the child that needs more of them comes first.
-fn needs(nodes: &[PackedNode], result: &[Option<u16>]) -> Vec<u8> {
-    let mut needs = vec![0_u8; nodes.len()];
-    for (index, node) in nodes.iter().enumerate().rev() {
-        if result[index].is_some() || node.is_leaf() {
-            continue;
-        }
-        let (left, right) = (needs[node.left as usize], needs[node.left as usize + 1]);
-        needs[index] = left.max(right).max(1 + left.min(right));
-    }
-    needs
-}
-
 /// Writes the operations of one tree.
 struct Writer<'a, F> {
     programs: &'a mut Programs,
@@ -257,32 +251,63 @@ struct Writer<'a, F> {
     test: F,
     first_temporary: u16,
     first_column: usize,
-    needs: Vec<u8>,
-    /// The operand of each node that is a result.
+    /// The operand of each node that is an end, or whose operation is written.
     result: Vec<Option<u16>>,
 }
 
 impl<F: Fn(PackedNode) -> Tested> Writer<'_, F> {
-    /// Writes the operations of a subtree, with temporaries from `temporary`, and returns the operand of its result.
-    fn write(&mut self, index: u32, temporary: u16) -> u16 {
-        let index = index as usize;
-        if let Some(result) = self.result[index] {
-            return result;
+    /// Writes the operations of all splits above the ends, and returns the operand of the root's result.
+    ///
+    /// Splits with the shortest way down to ends come first. An operation then seldom needs the result of one just
+    /// before it, which the processor would wait for.
+    fn write(&mut self) -> u16 {
+        let mut height = vec![0_u8; self.nodes.len()];
+        let mut splits = Vec::new();
+        for (index, node) in self.nodes.iter().enumerate().rev() {
+            if self.result[index].is_none() && !node.is_leaf() {
+                height[index] = 1 + height[node.left as usize].max(height[node.left as usize + 1]);
+                splits.push(index);
+            }
         }
-        let left = self.nodes[index].left;
-        let is_left_first = self.needs[left as usize] >= self.needs[left as usize + 1];
-        let (first, second) = if is_left_first { (left, left + 1) } else { (left + 1, left) };
-        let first = self.write(first, temporary);
-        let second = self.write(second, temporary + u16::from(first >= self.first_temporary));
-        let (left, right) = if is_left_first { (first, second) } else { (second, first) };
-        let (ranks, cut) = match (self.test)(self.nodes[index]) {
-            Tested::Rank { slot, cut } => ((CONSTANTS as u32 + slot) as u16, cut),
-            Tested::Column(column) => (self.table_column(column), 0),
-        };
-        let out = self.first_temporary + temporary;
-        let cut = u32::from(255 - cut) * 0x0101_0101;
-        self.programs.operations.push(Operation { cut, ranks, left, right, out });
-        out
+        // Nodes below ends have heights too, but no way from the root leads to them.
+        let above = self.above();
+        splits.retain(|&index| above[index]);
+        splits.sort_by_key(|&index| height[index]);
+        // The temporary that has been free for the longest time is used first.
+        let mut free = std::collections::VecDeque::new();
+        let mut temporaries = 0;
+        for index in splits {
+            let left = self.nodes[index].left as usize;
+            let operands = [left, left + 1].map(|child| self.result[child].unwrap_or(0));
+            let (ranks, cut) = match (self.test)(self.nodes[index]) {
+                Tested::Rank { slot, cut } => ((CONSTANTS as u32 + slot) as u16, cut),
+                Tested::Column(column) => (self.table_column(column), 0),
+            };
+            let out = free.pop_front().unwrap_or_else(|| {
+                temporaries += 1;
+                self.first_temporary + temporaries - 1
+            });
+            free.extend(operands.iter().filter(|&&operand| operand >= self.first_temporary));
+            let cut = u32::from(255 - cut) * 0x0101_0101;
+            let [left, right] = operands;
+            self.programs.operations.push(Operation { cut, ranks, left, right, out });
+            self.result[index] = Some(out);
+        }
+        self.result[0].unwrap_or(0)
+    }
+
+    /// Whether each node is above the ends.
+    fn above(&self) -> Vec<bool> {
+        let mut above = vec![false; self.nodes.len()];
+        above[0] = self.result[0].is_none();
+        for (index, node) in self.nodes.iter().enumerate() {
+            if above[index] && !node.is_leaf() {
+                for child in [node.left as usize, node.left as usize + 1] {
+                    above[child] = self.result[child].is_none();
+                }
+            }
+        }
+        above
     }
 
     fn table_column(&mut self, column: u32) -> u16 {

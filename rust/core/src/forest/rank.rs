@@ -48,9 +48,24 @@ impl Block {
     const EMPTY: Self = Self([i32::MAX; 16]);
 }
 
-/// Counts the numbers of a block that are below a value. Each instruction set implements it.
+/// The vector instructions of ranks and outcomes. Each instruction set implements it.
 pub(super) trait Count: Copy {
+    /// Counts the numbers of a block that are below a value.
     fn below(self, block: &Block, value: i32) -> usize;
+
+    /// Writes 1 where a number is below a rank, otherwise 0.
+    #[inline(always)]
+    fn mark(self, numbers: &[u8; 64], rank: u8, out: &mut [u8; 64]) {
+        for (out, &number) in out.iter_mut().zip(numbers) {
+            *out = u8::from(number < rank);
+        }
+    }
+
+    /// Writes a byte, 0 or 1, for each bit of a word.
+    #[inline(always)]
+    fn spread(self, word: u64, out: &mut [u8; 64]) {
+        super::bits::spread(word, out);
+    }
 }
 
 /// Counts with the instructions that the target guarantees.

@@ -9,13 +9,15 @@
 #![expect(unsafe_code, reason = "bounds checks would double the work per node")]
 
 use super::kernel::GROUP;
-use super::layout::{PackedNode, Span};
+use super::layout::PackedNode;
 
 /// Number of bits of the distance.
 const BITS: u32 = 13;
 const DISTANCE: u32 = (1 << BITS) - 1;
 /// Greatest number of outcomes, whose places have the other bits.
 pub(super) const MAX_OUTCOMES: usize = 1 << (32 - BITS);
+/// Greatest number of levels at which all of them are walked: a loop of a known length is faster than one that ends early.
+const FIXED: usize = 8;
 /// Number of pairs of siblings that are neighbours: 16 nodes of four bytes fill a cache line.
 const NEIGHBOURS: usize = 8;
 
@@ -25,8 +27,6 @@ pub(super) struct Steps {
     nodes: Vec<u32>,
     /// Number of outcomes that a walk may read.
     outcomes: usize,
-    /// Greatest depth of a tree.
-    depth: usize,
 }
 
 /// The number of a leaf that a walk has reached.
@@ -38,7 +38,7 @@ pub(super) fn leaf_number(node: u32) -> usize {
 impl Steps {
     /// `outcomes` is the number of outcomes.
     pub(super) fn new(outcomes: usize) -> Self {
-        Self { nodes: Vec::new(), outcomes, depth: 0 }
+        Self { nodes: Vec::new(), outcomes }
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
@@ -53,7 +53,6 @@ impl Steps {
     /// long. `outcome` returns the outcome of a split.
     pub(super) fn push(
         &mut self,
-        tree: &Span,
         nodes: &[PackedNode],
         outcome: impl Fn(PackedNode) -> u32,
     ) -> Option<Vec<u32>> {
@@ -76,42 +75,59 @@ impl Steps {
             }
             self.nodes.push(test << BITS | distance);
         }
-        self.depth = self.depth.max(usize::from(tree.depth));
         places.iter_mut().for_each(|place| *place += first as u32);
         Some(places)
     }
 
-    /// Walks [`GROUP`] trees from the nodes `at` to their leaves, and returns the leaves' words.
+    /// Walks [`GROUP`] trees from the nodes `at` to their leaves, and returns the leaves' words. No leaf is more than
+    /// `levels` levels below the nodes.
     ///
     /// # Safety
-    /// `at` are places that [`Steps::push`] returned. `outcomes` has at least as many bytes as `Steps::new` was given, each of which
-    /// is 0 or 1, and those at the numbers of leaves are 0.
+    /// `at` are places that [`Steps::push`] returned. `outcomes` has at least as many bytes as `Steps::new` was given,
+    /// each of which is 0 or 1, and those at the numbers of leaves are 0.
     #[inline]
-    pub(super) unsafe fn walk(&self, at: &[u32; GROUP], outcomes: &[u8]) -> [u32; GROUP] {
+    pub(super) unsafe fn walk(&self, levels: usize, at: &[u32; GROUP], outcomes: &[u8]) -> [u32; GROUP] {
         debug_assert!(outcomes.len() >= self.outcomes);
         let mut at = at.map(|at| at as usize);
-        // A walk arrives after as many steps as the deepest tree has levels; the last step only finds that it has.
-        for _ in 0..=self.depth {
-            let mut all = 0;
-            for at in &mut at {
-                debug_assert!(*at < self.nodes.len());
-                // SAFETY: `at` is the place of a node. `push` has stored the distance from a split to its left child,
-                // which the right child follows, so a step with an outcome of 0 or 1 leads to a node. At a leaf both
-                // are 0.
-                let node = unsafe { *self.nodes.get_unchecked(*at) };
-                debug_assert!(leaf_number(node) < outcomes.len());
-                // SAFETY: `push` has compared the place of the outcome with the number of outcomes.
-                let outcome = unsafe { *outcomes.get_unchecked((node >> BITS) as usize) };
-                debug_assert!(outcome <= 1);
-                all |= node;
-                *at += (node & DISTANCE) as usize + usize::from(outcome);
-            }
-            if all & DISTANCE == 0 {
-                break;
+        // SAFETY: the caller's obligation.
+        unsafe {
+            if levels <= FIXED {
+                for _ in 0..levels {
+                    self.step(&mut at, outcomes);
+                }
+            } else {
+                // The last step only finds that all walks have arrived.
+                for _ in 0..=levels {
+                    if self.step(&mut at, outcomes) & DISTANCE == 0 {
+                        break;
+                    }
+                }
             }
         }
-        // SAFETY: places of nodes, as above.
+        // SAFETY: places of nodes, as in `step`.
         at.map(|at| unsafe { *self.nodes.get_unchecked(at) })
+    }
+
+    /// Takes one step in each tree, and returns the union of the nodes' words.
+    ///
+    /// # Safety
+    /// As [`Steps::walk`].
+    #[inline(always)]
+    unsafe fn step(&self, at: &mut [usize; GROUP], outcomes: &[u8]) -> u32 {
+        let mut all = 0;
+        for at in at {
+            debug_assert!(*at < self.nodes.len());
+            // SAFETY: `at` is the place of a node. `push` has stored the distance from a split to its left child, which
+            // the right child follows, so a step with an outcome of 0 or 1 leads to a node. At a leaf both are 0.
+            let node = unsafe { *self.nodes.get_unchecked(*at) };
+            debug_assert!(leaf_number(node) < outcomes.len());
+            // SAFETY: `push` has compared the place of the outcome with the number of outcomes.
+            let outcome = unsafe { *outcomes.get_unchecked((node >> BITS) as usize) };
+            debug_assert!(outcome <= 1);
+            all |= node;
+            *at += (node & DISTANCE) as usize + usize::from(outcome);
+        }
+        all
     }
 }
 
@@ -155,10 +171,6 @@ mod tests {
         PackedNode { key: 0, slot: 1, left }
     }
 
-    fn tree(nodes: usize, depth: u8) -> Span {
-        Span { first_node: 0, nodes, first_value: 0, target: super::super::Target::Output(0), depth }
-    }
-
     /// A chain of this many splits: the left child of each is a leaf, so the deepest subtree is the right one.
     fn chain(splits: u32) -> Vec<PackedNode> {
         let mut nodes = vec![split(1)];
@@ -176,12 +188,12 @@ mod tests {
         let nodes = chain(40);
         let mut steps = Steps::new(41 + 40);
         // The n-th split has the outcome n, behind those of leaves.
-        let places = steps.push(&tree(81, 40), &nodes, |node| 41 + (node.left - 1) / 2).unwrap();
+        let places = steps.push(&nodes, |node| 41 + (node.left - 1) / 2).unwrap();
         for end in 0..=40_usize {
             let mut outcomes = vec![0; 81];
             outcomes[41..41 + end].fill(1);
             // SAFETY: a place of this tree, and outcomes of 0 and 1 that are 0 for leaves.
-            let found = unsafe { steps.walk(&[places[0]; GROUP], &outcomes) };
+            let found = unsafe { steps.walk(40, &[places[0]; GROUP], &outcomes) };
             assert!(found.iter().all(|&word| leaf_number(word) == end));
         }
     }
@@ -190,8 +202,8 @@ mod tests {
     fn a_tree_with_too_many_outcomes_or_too_long_distances_is_left_out() {
         let nodes = chain(3);
         let mut steps = Steps::new(4);
-        assert!(steps.push(&tree(7, 3), &nodes, |_| 4).is_none());
-        assert!(steps.push(&tree(7, 3), &nodes, |_| 3).is_some());
+        assert!(steps.push(&nodes, |_| 4).is_none());
+        assert!(steps.push(&nodes, |_| 3).is_some());
         // The left subtree of the root is as large as the right one, and one of them comes last.
         let large = {
             let mut nodes = vec![split(1)];
@@ -208,7 +220,7 @@ mod tests {
             nodes
         };
         let mut steps = Steps::new(1 << 18);
-        assert!(steps.push(&tree(large.len(), 15), &large, |_| 0).is_none());
+        assert!(steps.push(&large, |_| 0).is_none());
         assert!(steps.nodes.is_empty());
     }
 }

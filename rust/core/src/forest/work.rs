@@ -18,6 +18,8 @@ pub(super) struct Work {
     pub(super) programs: usize,
     /// Number of steps that one row takes in those trees, estimated from their leaves.
     pub(super) steps: usize,
+    /// Number of steps that one row takes below the programs of trees that are too large for one.
+    pub(super) followed: usize,
     /// Least number of rows of a block, if it does not follow from the costs.
     pub(super) least: Option<usize>,
 }
@@ -36,6 +38,38 @@ struct Costs {
 const AVX512: Costs = Costs { operation: 1.4, program: 60.0, step: 0.8 };
 const AVX2: Costs = Costs { operation: 3.0, program: 80.0, step: 0.8 };
 const PORTABLE: Costs = Costs { operation: 7.0, program: 100.0, step: 0.9 };
+
+/// What one row of a forest with wide ranks costs by complete trees on 32-bit keys and step by step, in nanoseconds.
+/// Complete trees need a key of each slot, steps need a search in each feature and a byte for each test.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RowCosts {
+    /// Numeric slots, and columns of category tables.
+    pub(super) slots: usize,
+    pub(super) columns: usize,
+    /// Features with numeric tests, and outcomes of all tests.
+    pub(super) searches: usize,
+    pub(super) outcomes: usize,
+    /// Number of trees, and the depth of most.
+    pub(super) trees: usize,
+    pub(super) depth: usize,
+}
+
+/// Number of outcomes that leave room for nodes in the first cache.
+const OUTCOMES_NEAR: usize = 24_576;
+
+impl RowCosts {
+    /// Whether complete trees are faster.
+    pub(super) fn favour_padding(self) -> bool {
+        // Complete trees of more levels leave the first caches.
+        let visit = if self.depth <= kernel::LINE_DEPTH { 0.75 } else { 1.2 };
+        let visits = (self.trees * self.depth) as f64;
+        // The outcomes of many tests leave the first cache too.
+        let write = if self.outcomes <= OUTCOMES_NEAR { 1.2 } else { 2.2 };
+        let padded = self.slots as f64 * 0.05 + self.columns as f64 * 0.5 + visits * visit;
+        let stepped = self.searches as f64 * 5.0 + (self.outcomes / 64) as f64 * write + visits * 0.9;
+        padded < stepped
+    }
+}
 
 impl Work {
     /// Least number of rows for which a block is faster than one row after the other; `None` if it never is.

@@ -28,6 +28,7 @@ use super::cpu::Detected;
 use super::layout::Layout;
 use super::outcome::Outcomes;
 use super::rank::{Column, Plain, ROWS, Ranks, RowRanks};
+use super::slots::Stretch;
 
 /// Number of trees in a group.
 pub(super) const GROUP: usize = 8;
@@ -81,6 +82,25 @@ fn bytes(lines: &[Line]) -> &[u8] {
 
 /// Leaf positions of one row in the trees of a run.
 pub(super) type Positions = [u8; RUN * GROUP];
+
+/// Computes the 32-bit slots of one row, but not the sentinel. `stretches` are those of the layout.
+pub(super) fn fill_slots(
+    isa: Detected,
+    stretches: &[Stretch],
+    layout: &Layout,
+    row: &[f32],
+    out: &mut [i32],
+) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the machine has the instructions, as the proof in `isa` shows.
+        Detected::Avx512(_) => unsafe { avx512::fill_slots(stretches, &layout.slots, row, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Detected::Avx2(_) => unsafe { avx2::fill_slots(stretches, &layout.slots, row, out) },
+        _ => layout.slots.fill_stretches(stretches, row, out),
+    }
+}
 
 /// Ranks one row.
 pub(super) fn rank_row(isa: Detected, ranks: &Ranks, layout: &Layout, row: &[f32], out: &mut RowRanks) {

@@ -47,8 +47,10 @@ pub(super) fn all_choices() -> Vec<Choices> {
         [0, usize::MAX].map(|padding| Choices { padding, ranked: false, ..any }).into();
     for narrow in [true, false] {
         for programs in [Some(false), Some(true)] {
-            for (padding, leaves) in [(0, 256), (4, 256), (usize::MAX, 5)] {
-                all.push(Choices { padding, narrow, programs, leaves, ..any });
+            for (padding, padded, leaves) in
+                [(0, None, 256), (4, None, 256), (usize::MAX, Some(false), 5), (usize::MAX, Some(true), 5)]
+            {
+                all.push(Choices { padding, narrow, padded, programs, leaves, ..any });
             }
         }
     }
@@ -229,6 +231,9 @@ fn many_cuts_take_several_byte_slots_and_too_many_slots_are_wide() {
             let ranks = engine.ranks.as_ref();
             assert_eq!(ranks.map(|ranks| ranks.len()), slots, "{} features", cuts.len());
             assert_eq!(ranks.map(|ranks| ranks.is_narrow()), slots.map(|slots| slots <= 256));
+            assert_eq!(all_margins(&planned, &rows), expected, "{isa}, {} features", cuts.len());
+            let choices = Choices { least_rows: Some(1), programs: Some(true), ..Choices::default() };
+            let planned = super::evaluate::planned(&forest, isa, choices);
             assert_eq!(all_margins(&planned, &rows), expected, "{isa}, {} features", cuts.len());
         }
     }

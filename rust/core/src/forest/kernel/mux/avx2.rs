@@ -2,8 +2,10 @@
 
 use std::arch::x86_64::*;
 
+use super::super::super::bits::Columns;
 use super::super::super::program::Operation;
 use super::super::super::rank::{Column, ROWS};
+use super::super::super::slots::CategoryTable;
 
 const HALF: usize = ROWS / 2;
 
@@ -47,4 +49,19 @@ pub(super) unsafe fn expand(tables: &[u64], columns: &[u32], out: &mut [Column])
             unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), clear) };
         }
     }
+}
+
+/// The compiler turns the transposition into vector instructions.
+///
+/// # Safety
+/// The machine has [`super::super::Isa::Avx2`].
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+pub(super) unsafe fn fill_tables(
+    columns: Columns,
+    tables: &[CategoryTable],
+    rows: &[f32],
+    width: usize,
+    out: &mut [u64],
+) {
+    columns.fill_rows(tables, rows, width, out);
 }

@@ -2,8 +2,10 @@
 
 use std::arch::x86_64::*;
 
+use super::super::super::bits::Columns;
 use super::super::super::program::Operation;
 use super::super::super::rank::{Column, ROWS};
+use super::super::super::slots::CategoryTable;
 
 /// # Safety
 /// The machine has [`super::super::Isa::Avx512`], and every operand is below `work.len()`.
@@ -87,4 +89,19 @@ pub(super) unsafe fn add_f64(found: &Column, leaves: &[f64], sums: &mut [f64; RO
             _mm512_storeu_pd(sums.as_mut_ptr(), _mm512_add_pd(_mm512_loadu_pd(sums.as_ptr()), value));
         }
     }
+}
+
+/// The compiler turns the transposition into vector instructions.
+///
+/// # Safety
+/// The machine has [`super::super::Isa::Avx512`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,bmi1,bmi2,popcnt")]
+pub(super) unsafe fn fill_tables(
+    columns: Columns,
+    tables: &[CategoryTable],
+    rows: &[f32],
+    width: usize,
+    out: &mut [u64],
+) {
+    columns.fill_rows(tables, rows, width, out);
 }

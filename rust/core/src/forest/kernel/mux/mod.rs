@@ -14,6 +14,7 @@ mod portable;
 #[cfg(target_arch = "x86_64")]
 mod rank512;
 
+use super::super::bits::Columns;
 use super::super::cpu::Detected;
 use super::super::layout::Layout;
 use super::super::program::{Branch, Operation};
@@ -49,6 +50,26 @@ pub(in super::super) fn expand(isa: Detected, tables: &[u64], columns: &[u32], o
         // SAFETY: as above.
         Detected::Avx2(_) => unsafe { avx2::expand(tables, columns, out) },
         _ => portable::expand(tables, columns, out),
+    }
+}
+
+/// Computes the columns of category tables of a block of rows.
+pub(in super::super) fn fill_tables(
+    isa: Detected,
+    columns: Columns,
+    layout: &Layout,
+    rows: &[f32],
+    out: &mut [u64],
+) {
+    let (tables, width) = (&layout.slots.tables, layout.num_features);
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the machine has the instructions, as the proof in `isa` shows.
+        Detected::Avx512(_) => unsafe { avx512::fill_tables(columns, tables, rows, width, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Detected::Avx2(_) => unsafe { avx2::fill_tables(columns, tables, rows, width, out) },
+        _ => columns.fill_rows(tables, rows, width, out),
     }
 }
 
@@ -107,7 +128,7 @@ pub(in super::super) fn rank_rows(
     }
 }
 
-/// Walks the first `rows` rows of a block from their branches `at` to leaves.
+/// Walks the first `rows` rows of a block from their branches `at` to leaves, and writes the leaves' numbers.
 ///
 /// # Safety
 /// `at` are places of `branches`. The branches lead to one another and test columns of `work` and `tables`.
@@ -118,32 +139,55 @@ pub(in super::super) unsafe fn follow(
     rows: usize,
     at: &mut [u32; ROWS],
 ) {
-    for (group, at) in at.as_chunks_mut::<TOGETHER>().0.iter_mut().enumerate() {
+    // SAFETY: the caller's obligation. Without tables no branch tests one.
+    unsafe {
+        if tables.is_empty() {
+            follow_in::<false>(branches, work, tables, rows, at);
+        } else {
+            follow_in::<true>(branches, work, tables, rows, at);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn follow_in<const TABLES: bool>(
+    branches: &[Branch],
+    work: &[Column],
+    tables: &[u64],
+    rows: usize,
+    at: &mut [u32; ROWS],
+) {
+    let columns: *const u8 = work.as_ptr().cast();
+    for (group, out) in at.as_chunks_mut::<TOGETHER>().0.iter_mut().enumerate() {
         let first = TOGETHER * group;
         if first >= rows {
             return;
         }
+        let mut at = *out;
         loop {
-            let mut is_moving = false;
+            let mut all = 0;
             for (lane, at) in at.iter_mut().enumerate() {
                 debug_assert!((*at as usize) < branches.len());
                 // SAFETY: the caller's obligation.
                 let branch = unsafe { *branches.get_unchecked(*at as usize) };
-                let right = if branch.test & Branch::TABLE == 0 {
-                    debug_assert!(((branch.test >> 8) as usize) < work.len());
-                    // SAFETY: the caller's obligation; a lane of eight is below the number of rows of a column.
-                    let ranks = unsafe { work.get_unchecked((branch.test >> 8) as usize) };
-                    u32::from(ranks.0[(first + lane) % ROWS] < branch.test as u8)
+                let row = first + lane;
+                let right = if TABLES && branch.low() != 0 && branch.middle() as u32 & Branch::TABLE != 0 {
+                    (tables[branch.middle() ^ Branch::TABLE as usize] >> row & 1) as u32
                 } else {
-                    (tables[(branch.test ^ Branch::TABLE) as usize] >> (first + lane) & 1) as u32
+                    debug_assert!(branch.middle() < work.len());
+                    // SAFETY: the caller's obligation; `row` is below the number of rows of a column.
+                    let rank = unsafe { *columns.add(ROWS * branch.middle() + row) };
+                    u32::from(rank < branch.low())
                 };
-                let next = branch.left + right;
-                is_moving |= next != *at;
-                *at = next;
+                all |= branch.low();
+                *at = branch.left() + right;
             }
-            if !is_moving {
+            if all == 0 {
                 break;
             }
+        }
+        for (out, at) in out.iter_mut().zip(at) {
+            *out = branches[at as usize].middle() as u32;
         }
     }
 }
