@@ -210,8 +210,11 @@ class TestWeeks:
         """With two days of training, the first model is worse from the first window on."""
         table = self._read(tmp_path, small.columns(rows=16_000, days=60))
         first = (FIRST_DAY + 30) * DAY_MS
-        short = compare_retraining(table, SMALL, first, once_days=2)
+        models = {}
+        short = compare_retraining(table, SMALL, first, once_days=2, models=models)
+        assert list(models) == [one.window.start_ms for one in short.weeks]
         same = compare_retraining(table, SMALL, first)
+        assert compare_retraining(table, SMALL, first, models=models) == same
         assert [one.retrained for one in short.weeks] == [one.retrained for one in same.weeks]
         assert short.weeks[0].once < short.weeks[0].retrained == same.weeks[0].once
         mean = np.mean([one.retrained - one.once for one in short.weeks])

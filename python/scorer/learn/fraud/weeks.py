@@ -59,6 +59,7 @@ def compare_retraining(
     first_ms: int,
     *,
     once_days: float = 0.0,
+    models: dict[int, FittedScore] | None = None,
     at: Callable[[WeekResult], None] = lambda _: None,
 ) -> Retraining:
     """Train before each test window, and compare with the model of the first window.
@@ -72,6 +73,8 @@ def compare_retraining(
         settings: `[fraud]`; the first algorithm is used.
         first_ms: Beginning of the first window.
         once_days: Length of the training window of the model that is trained once; 0: `train_days`.
+        models: Models that are trained every week, by the beginning of their window. Missing ones are trained
+            and added, so comparisons with the same settings and other first windows can share them.
         at: Called with the result of each window.
 
     Raises:
@@ -87,13 +90,16 @@ def compare_retraining(
             "least 3 are needed, choose an earlier first window"
         )
     once: FittedScore | None = None
+    models = {} if models is None else models
     results = []
     for start in starts:
         window = TimeSpan(start, start + length)
         judged = table.take(unblocked(table, window, settings))
         if not 0 < int(judged.label.sum()) < len(judged):
             raise _one_class("test", judged.label, window)
-        fitted = _train(table, start, delay, settings)
+        if start not in models:
+            models[start] = _train(table, start, delay, settings)
+        fitted = models[start]
         if once is None:
             first = settings.model_copy(update={"train_days": once_days})
             once = _train(table, start, delay, first) if once_days else fitted
