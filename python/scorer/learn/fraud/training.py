@@ -11,7 +11,8 @@ import numpy as np
 from scorer.bundle import IsotonicMap
 from scorer.bundle.calibrate import fit_centred_isotonic
 from scorer.learn.errors import DataError
-from scorer.learn.fraud.checks import DataFinding, check_data
+from scorer.learn.findings import DataFinding
+from scorer.learn.fraud.checks import check_data
 from scorer.learn.fraud.learners import FittedScore, fit_baseline, fit_trees
 from scorer.learn.fraud.measures import Differences, Judge, Measures
 from scorer.learn.fraud.settings import FraudSettings
