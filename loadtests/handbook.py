@@ -26,6 +26,7 @@ import xgboost
 from examples.fraud.features import features
 from examples.fraud.handbook import SETTINGS, TASK, features_of, write_table
 from examples.fraud.knowable import knowable
+from examples.fraud.training import table_of
 from examples.fraud.transactions import Transactions, from_table, read_transactions
 from scorer.learn.fraud.candidate import build_fraud
 from scorer.learn.fraud.learners import FittedScore
@@ -155,18 +156,7 @@ class _Week:
 
     def __init__(self, transactions: Transactions, start_ms: int, settings: FraudSettings) -> None:
         self._transactions, self._start_ms = transactions, start_ms
-        table = FraudTable(
-            features=(),
-            rows=np.zeros((len(transactions), 0), np.float32),
-            time_ms=transactions.time_ms,
-            label=transactions.fraud == 1,
-            weight=np.ones(len(transactions)),
-            known_ms=None,
-            entity=np.unique(transactions.customer, return_inverse=True)[1],
-            amount=transactions.amount,
-            repeated=np.zeros(len(transactions), bool),
-            digest="",
-        )
+        table = table_of(transactions, np.zeros((len(transactions), 0), np.float32))
         self._rows = unblocked(table, TimeSpan(start_ms, start_ms + 7 * DAY_MS), settings)
         self._judge = Judge(table.take(self._rows), settings)
 
