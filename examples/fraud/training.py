@@ -1,4 +1,8 @@
-"""Training of a fraud model: boosted trees, a calibrated probability, thresholds for decisions."""
+"""The demo's fraud model: trees and calibration of `scorer.learn.fraud` on blocks of days, with fixed shares.
+
+`scorer learn fraud train` also chooses thresholds on value and has a baseline. The demo has few days of
+transactions, so it has no delay between training and calibration, and declines and reviews fixed shares.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,12 @@ from examples.fraud.transactions import Transactions
 from scorer.bundle import Feature, IsotonicMap
 from scorer.bundle.calibrate import fit_centred_isotonic
 from scorer.learn.errors import DataError
-from scorer.learn.fraud.training import calibrated
+from scorer.learn.fraud.learners import fit_trees
+from scorer.learn.fraud.settings import FraudSettings
+from scorer.learn.fraud.table import FraudTable
+from scorer.learn.fraud.training import calibrated, some_rows
 
 Rows = npt.NDArray[np.intp]
-
-
-# More rows do not change the distributions visibly.
-REFERENCE_ROWS = 20_000
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,20 @@ class FraudPlan:
     threads: int = 2
     seed: int = 0
 
+    def settings(self) -> FraudSettings:
+        """Return the settings of the trees."""
+        return FraudSettings(
+            trees=self.trees,
+            depth=self.depth,
+            learning_rate=self.learning_rate,
+            min_child_weight=2.0,
+            subsample=0.8,
+            colsample=0.8,
+            l2=1.0,
+            threads=self.threads,
+            seed=self.seed,
+        )
+
 
 @dataclass(frozen=True)
 class FraudModel:
@@ -57,8 +74,8 @@ class FraudModel:
         booster: The trees.
         calibration: Maps the trees' own probability to a calibrated one.
         thresholds: (start, label) of each band, ascending from 0.
-        training_rows: `[n, 15]` features of the training days, at most `REFERENCE_ROWS` rows.
-        reference_rows: `[n, 15]` features of the calibration days, at most `REFERENCE_ROWS` rows.
+        training_rows: `[n, 15]` features of the training days; some of the rows.
+        reference_rows: `[n, 15]` features of the calibration days; some of the rows.
         metrics: Measures on the test days, with their numbers of rows and frauds.
         split: The blocks of days.
         plan: The settings of the training.
@@ -125,33 +142,18 @@ def train_fraud(
                 f"the {name} days contain {len(block)} transactions and {frauds} frauds; "
                 "both kinds are needed"
             )
-    booster = xgboost.train(
-        {
-            "objective": "binary:logistic",
-            "tree_method": "hist",
-            "max_depth": plan.depth,
-            "learning_rate": plan.learning_rate,
-            "min_child_weight": 2,
-            "subsample": 0.8,
-            "colsample_bytree": 0.8,
-            "nthread": plan.threads,
-            "seed": plan.seed,
-        },
-        xgboost.DMatrix(rows[training], transactions.fraud[training], feature_names=list(FEATURES)),
-        plan.trees,
-    )
-    booster.feature_names = None
-    outputs = booster.predict(xgboost.DMatrix(rows[calibration]))
+    fitted = fit_trees("xgboost", table_of(transactions, rows), training, plan.settings())
+    outputs = fitted.predict(rows[calibration])
     curve = fit_centred_isotonic(outputs, transactions.fraud[calibration])
     reference = calibrated(outputs, curve)
     test = test_rows(transactions, split, delay_days)
-    scores = calibrated(booster.predict(xgboost.DMatrix(rows[test])), curve)
+    scores = calibrated(fitted.predict(rows[test]), curve)
     return FraudModel(
-        booster=booster,
+        booster=fitted.model,
         calibration=curve,
         thresholds=thresholds(reference, plan.review_rate, plan.decline_rate),
-        training_rows=rows[_some(training)],
-        reference_rows=rows[_some(calibration)],
+        training_rows=rows[some_rows(training)],
+        reference_rows=rows[some_rows(calibration)],
         metrics=ranking(
             scores, transactions.fraud[test], transactions.customer[test], transactions.day[test]
         ),
@@ -161,9 +163,25 @@ def train_fraud(
     )
 
 
-def _some(rows: Rows) -> Rows:
-    """Return at most `REFERENCE_ROWS` of the rows, evenly spread."""
-    return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), REFERENCE_ROWS)).astype(np.intp))]
+def table_of(transactions: Transactions, rows: npt.NDArray[np.float32]) -> FraudTable:
+    """Return transactions with their features as the data of `scorer.learn.fraud`.
+
+    Args:
+        transactions: The transactions, in order of time.
+        rows: `[n, 15]` their features.
+    """
+    return FraudTable(
+        features=fraud_columns(),
+        rows=rows,
+        time_ms=transactions.time_ms,
+        label=transactions.fraud == 1,
+        weight=np.ones(len(transactions)),
+        known_ms=None,
+        entity=np.unique(transactions.customer, return_inverse=True)[1],
+        amount=transactions.amount,
+        repeated=np.zeros(len(transactions), bool),
+        digest="",
+    )
 
 
 def test_rows(transactions: Transactions, split: Split, delay_days: int = 7) -> Rows:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from examples.fraud.behaviour import BEHAVIOUR, FAR, LARGE, LONG_AGO, RECENT, behaviour
 from examples.fraud.handbook import NAMES, SETTINGS, TASK, features_of, write_table
+from examples.fraud.knowable import knowable
 from examples.fraud.transactions import DAY_MS, Transactions
 from examples.simulators.transactions import TransactionPlan, simulate_transactions
 from scorer.learn.fraud.table import read_table
@@ -139,3 +140,27 @@ def test_the_table_has_the_features_of_the_task_after_the_warm_up(transactions, 
     used = transactions.day >= 21
     np.testing.assert_array_equal(table.rows, rows[used])
     np.testing.assert_array_equal(table.label, transactions.fraud[used] == 1)
+
+
+def test_frauds_that_can_be_known_are_those_of_a_naive_reference():
+    random = np.random.default_rng(4)
+    scenario = random.choice([0, 1, 2, 3], size=600, p=[0.6, 0.05, 0.3, 0.05])
+    t = make(
+        [
+            (BEGIN + int(at), int(random.integers(0, 30)), int(random.integers(0, 8)), 10.0, int(one > 0))
+            for at, one in zip(np.sort(random.integers(0, 90 * DAY_MS, 600)), scenario, strict=True)
+        ]
+    )
+    t = replace(t, scenario=scenario)
+    expected = []
+    for i in range(len(t)):
+        age = (t.time_ms[i] - t.time_ms) / DAY_MS
+        earlier = (t.terminal == t.terminal[i]) & (t.scenario == 2) & (age >= DELAY) & (age <= 28)
+        expected.append(bool(t.fraud[i]) and (t.scenario[i] != 2 or bool(earlier.any())))
+    assert knowable(t, DELAY).tolist() == expected
+    assert 0 < sum(expected) < t.fraud.sum()
+    # What happens within the delay does not count.
+    last = np.flatnonzero(t.time_ms > t.time_ms[-1] - DELAY * DAY_MS)[:-1]
+    changed = t.scenario.copy()
+    changed[last] = 2
+    assert knowable(replace(t, scenario=changed), DELAY)[-1] == expected[-1]

@@ -206,6 +206,21 @@ class TestWeeks:
         assert turned.difference.value == pytest.approx(mean)
         assert turned.difference.value > same.difference.value + 0.05
 
+    def test_the_model_that_is_trained_once_can_have_a_first_window_of_its_own(self, tmp_path):
+        """With two days of training, the first model is worse from the first window on."""
+        table = self._read(tmp_path, small.columns(rows=16_000, days=60))
+        first = (FIRST_DAY + 30) * DAY_MS
+        models = {}
+        short = compare_retraining(table, SMALL, first, once_days=2, models=models)
+        assert list(models) == [one.window.start_ms for one in short.weeks]
+        same = compare_retraining(table, SMALL, first)
+        assert compare_retraining(table, SMALL, first, models=models) == same
+        assert [one.retrained for one in short.weeks] == [one.retrained for one in same.weeks]
+        assert short.weeks[0].once < short.weeks[0].retrained == same.weeks[0].once
+        mean = np.mean([one.retrained - one.once for one in short.weeks])
+        assert short.difference.value == pytest.approx(mean)
+        assert short.difference.low > 0
+
     def test_two_windows_are_too_few(self, tmp_path):
         table = self._read(tmp_path, small.columns())
         with pytest.raises(DataError, match="2 whole windows of 7 days"):

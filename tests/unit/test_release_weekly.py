@@ -4,66 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from bundles import rows
-from logs import write_segment
-from platforms import SETTINGS
+from lakes import ship_logs
 from versions import CHECKPOINT, History
+from weekly_logs import CONFIGURED, write_log
 
-from scorer.bundle import inspect
 from scorer.learn.comparison.results import read_comparison
+from scorer.log.source.addresses import TABLE
+from scorer.log.source.locations import TableAccess
+from scorer.log.source.settings import SourceSettings
 from scorer.release.errors import ConflictError, InvalidError, NotFoundError, ThrottledError
 from scorer.release.requests import NewWeekly
 from scorer.release.weekly import child, job
 from scorer.release.weekly.service import WeeklyComparisons
 from scorer.release.weekly_answers import WeeklyComparison
-from scorer.v1.log_pb2 import DecisionRecord, LogRecord, OutcomeRecord
-
-CONFIGURED = SETTINGS.replace(
-    'control = "127.0.0.1:1"', 'control = "127.0.0.1:1"\nlog = "live-1-log"'
-).replace(
-    f'[checkpoints."{CHECKPOINT}"]',
-    f'[checkpoints."{CHECKPOINT}"]\nmatured_hours = 336\ncomparison.weeks = 8\ncomparison.positives = 3',
-)
-DAYS = 45
-
-
-def write_log(folder: Path, bundle: Path) -> None:
-    """Write payments of six and a half weeks until now, with a fraud report for some of them."""
-    pick = np.random.default_rng(3)
-    info, given = inspect(bundle), rows(1_500, seed=8)
-    begin = datetime.now(UTC) - timedelta(days=DAYS)
-    payloads = []
-    for at, features in enumerate(given):
-        decided = begin + timedelta(days=DAYS * at / len(given))
-        record = DecisionRecord(
-            decision_id=f"p{at}",
-            checkpoint=CHECKPOINT,
-            lane="live",
-            bundle=bytes.fromhex(info.digest.removeprefix("sha256:")),
-            decided_at_us=int(decided.timestamp() * 1e6),
-            features=features.tolist(),
-            schema_fingerprint=int(info.schema_fingerprint, 16),
-            decision="approve",
-        )
-        payloads.append((decided, LogRecord(decision=record)))
-        told = decided + timedelta(days=float(pick.uniform(1, 5)))
-        if pick.random() < 0.05 + 0.2 * (features[0] > 50) and told < datetime.now(UTC):
-            outcome = OutcomeRecord(
-                checkpoint=CHECKPOINT,
-                decision_id=f"p{at}",
-                kind="fraud",
-                value=1.0,
-                received_at_us=int(told.timestamp() * 1e6),
-            )
-            payloads.append((told, LogRecord(outcome=outcome)))
-    payloads.sort(key=lambda one: one[0])
-    write_segment(folder, 0, 1, [one.SerializeToString() for _, one in payloads])
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +149,38 @@ def test_the_process_reports_its_failure_in_one_line(
     assert child.main([str(tmp_path / "empty")]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2 and "none" in lines[0] and "holds no job.json" in lines[1]
+
+
+def test_a_comparison_of_shipped_tables_is_that_of_the_logs(
+    history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shipper copies the log; a platform that reads the tables finds the same weeks and values."""
+    pytest.importorskip("deltalake", reason="needs the package deltalake")
+    weekly, actor = history.world.service.weekly, history.world.actor("viewer")
+    readouts = history.world.service.readouts
+    lake = tmp_path / "lake"
+    places = readouts.logs()
+    ship_logs({name: Path(place) for name, place in places.items()}, lake, records=400)
+    access = TableAccess(tmp_path / "index.sqlite", SourceSettings())
+    for name, value in access.variables().items():
+        monkeypatch.setenv(name, value)
+    results = []
+    for kind, logs in (("logs", places), ("tables", {name: f"{TABLE}{lake}#{name}" for name in places})):
+        monkeypatch.setattr(readouts, "logs", lambda logs=logs: logs)
+        own = WeeklyComparisons(weekly._parts)
+        own._root = tmp_path / kind
+        # The test is the process, so that it does not depend on the priority of a child.
+        own._jobs = FakeJobs(own._root, [])  # type: ignore[assignment]
+        started = own.start(actor, CHECKPOINT, NewWeekly(versions=[history.live, history.second]))
+        assert child.main([str(own._root / started.id)]) == 0
+        results.append(read_comparison(own._root / started.id / job.RESULT))
+    of_logs, of_tables = results
+    assert any(week.settled for week in of_tables.weeks)
+    assert of_tables.weeks == of_logs.weeks
+    assert of_tables.values == of_logs.values
+    assert of_tables.pairs == of_logs.pairs
+    assert of_tables.best == of_logs.best
+    assert of_tables.left_out == of_logs.left_out
 
 
 def test_a_failed_comparison_has_its_reason_and_can_be_started_again(history: History) -> None:

@@ -315,6 +315,14 @@ def weeks(
     data: Data,
     task: Task,
     first: Annotated[str, typer.Option(help="Beginning of the first test window, such as 2026-03-02.")],
+    once_days: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            help="Days that the model which is trained once learns from, before the first window; 0: as many "
+            "as the others.",
+        ),
+    ] = 0.0,
     config: Config = None,
     json: Json = False,
 ) -> None:
@@ -328,7 +336,9 @@ def weeks(
     settings, what = _settings(config), read_score_task(task)
     start = _time("--first", first)
     table = read_table(data, what.features, settings.columns)
-    found = compare_retraining(table, settings, start or 0, at=lambda one: _progress(f"{one.window}"))
+    found = compare_retraining(
+        table, settings, start or 0, once_days=once_days, at=lambda one: _progress(f"{one.window}")
+    )
     if json:
         print_json(asdict(found))
         return

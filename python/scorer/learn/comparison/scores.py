@@ -20,20 +20,17 @@ from scorer.learn.comparison.versions import OpenVersion
 from scorer.learn.comparison.weeks import first_week, week_begin_ms, week_codes, weeks_of
 from scorer.learn.errors import DataError
 from scorer.learn.join.catalogue import carry_columns
-from scorer.learn.labels.curves import DAY_MS, MaturityCurves, estimate_curves
+from scorer.learn.labels.applied import label_curves, layouts_of, read_labelled
+from scorer.learn.labels.curves import MaturityCurves
 from scorer.learn.labels.features import LoggedFeatures
-from scorer.learn.labels.histories import Histories, HistoryQuery, read_histories
+from scorer.learn.labels.histories import Histories
 from scorer.learn.labels.policy import (
-    LABEL_CURVE,
     LabelState,
     WeightedLabels,
-    by_segment,
     curve_rows,
     given_labels,
-    is_declined,
     weigh,
 )
-from scorer.learn.labels.segments import RULE
 from scorer.learn.labels.settings import LabelSettings
 from scorer.stats.arrays import Bools, Floats, Ints, Rows32
 
@@ -57,7 +54,10 @@ def prepare_scores(
     advance: Advance = lambda _step, _share: None,
     reader_key: ReaderKey | None = None,
 ) -> Prepared:
-    """Read the logs twice, for labels and for features, and score every version.
+    """Score every version on the decisions whose labels count.
+
+    The logs are read twice. Which decisions are scored depends on reports that come after them, and keeping
+    the features of all decisions until then needs memory for each. The first reading keeps some 40 bytes.
 
     Args:
         source: The logs.
@@ -83,25 +83,21 @@ def prepare_scores(
             "no positive label still comes."
         )
     first = first_week(as_of_ms, settings.weeks)
-    since_ms = max(week_begin_ms(first), 0)
-    if labels.days is not None:
-        since_ms = max(since_ms, round(as_of_ms - labels.days * DAY_MS))
-    names = ["bundle", "decision", *([labels.segment] if labels.segment else [])]
-    names += [RULE + one.rule for one in labels.explored]
-    query = HistoryQuery(
+    histories = read_labelled(
+        source,
+        shelf,
+        labels,
         checkpoint=checkpoint,
         as_of_ms=as_of_ms,
-        since_ms=since_ms,
-        segments=tuple(dict.fromkeys(names)),
-        unproven=labels.unproven,
+        since_ms=week_begin_ms(first),
+        advance=_bytes(advance, "labels"),
+        reader_key=reader_key,
     )
-    histories = read_histories(source, shelf, query, advance=_bytes(advance, "labels"))
     given = given_labels(histories, labels)
-    declined = is_declined(histories, labels)
     maturity = np.zeros(len(histories))
     if curves is None:
         try:
-            curves = _curves(histories, labels, ~declined)
+            curves = label_curves(histories, labels)
         except DataError as error:
             # Too short a log for a curve. Without one no week is settled.
             notes.append(f"The maturity of labels is not known: {error}.")
@@ -155,16 +151,6 @@ def _has_rules(shelf: BundleShelf, version: OpenVersion) -> bool:
     return bundle is not None and bundle.rules is not None
 
 
-def _curves(histories: Histories, labels: LabelSettings, chosen: Bools) -> MaturityCurves:
-    open_ones = histories.take(chosen)
-    return estimate_curves(
-        by_segment(open_ones, labels),
-        {LABEL_CURVE: given_labels(open_ones, labels).events()},
-        horizon_ms=None if labels.horizon_days is None else round(labels.horizon_days * DAY_MS),
-        least=labels.least,
-    )
-
-
 def _sampled(histories: Histories, weighed: WeightedLabels, usable: Bools, most: int) -> tuple[Bools, Floats]:
     """Return which decisions are used, and how many of them each stands for.
 
@@ -211,9 +197,7 @@ class _Scoring:
             stops = np.array([label != settings.approve for label in labels], bool)
             self._targets.append(_Target(one, bundle, stops))
         column = next(one for one in histories.segments if one.name == "bundle")
-        self._layouts: dict[str, list[Feature]] = {
-            digest: list(shelf.schema(digest).features) for digest in column.values if digest in shelf.digests
-        }
+        self._layouts = layouts_of(histories, shelf)
         position = {one.facts.digest: at for at, one in enumerate(versions)}
         served = np.array([position.get(value, -1) for value in column.values] or [-1], np.int64)
         self._served = served[column.codes] if len(histories) else np.zeros(0, np.int64)

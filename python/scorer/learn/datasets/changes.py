@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 
 from scorer.drift.shift import chi_square_critical, pooled, psi
-from scorer.learn.datasets.records import CountedColumn, DatasetRecord, RecordedFinding
+from scorer.learn.datasets.records import CountedColumn, DatasetRecord
+from scorer.learn.findings import DataFinding
 
 LEAST_PSI: Final = 0.1
 """Smallest PSI that is reported."""
@@ -19,7 +20,7 @@ _ALPHA: Final = 0.01
 
 def compare(
     new: DatasetRecord, in_old_bins: Sequence[CountedColumn], old: DatasetRecord
-) -> list[RecordedFinding]:
+) -> list[DataFinding]:
     """Return the differences to an earlier data set.
 
     A distribution has changed if its PSI is at least 0.1 and above what chance explains at these numbers of
@@ -48,7 +49,7 @@ def compare(
     return found
 
 
-def overlaps(new: DatasetRecord, others: Sequence[DatasetRecord]) -> list[RecordedFinding]:
+def overlaps(new: DatasetRecord, others: Sequence[DatasetRecord]) -> list[DataFinding]:
     """Return a finding for each data set of the other role whose time window overlaps.
 
     Args:
@@ -71,8 +72,8 @@ def overlaps(new: DatasetRecord, others: Sequence[DatasetRecord]) -> list[Record
     return found
 
 
-def _finding(name: str, text: str) -> RecordedFinding:
-    return RecordedFinding(name=name, effect="reported", count=1, text=text)
+def _finding(name: str, text: str) -> DataFinding:
+    return DataFinding(name=name, effect="reported", count=1, text=text)
 
 
 def _short(record: DatasetRecord) -> str:

@@ -14,9 +14,10 @@ from scorer.bundle import Feature
 from scorer.bundle.lineage import digest_of
 from scorer.drift.binning import WIDTH, FeatureBins, bins_of
 from scorer.errors import BatchError
-from scorer.learn.datasets.records import CountedColumn, DatasetRecord, Purpose, RecordedFinding
+from scorer.learn.datasets.records import CountedColumn, DatasetRecord, Purpose
 from scorer.learn.errors import DataError
-from scorer.learn.fraud.checks import DataFinding, check_data, usable_rows
+from scorer.learn.findings import DataFinding
+from scorer.learn.fraud.checks import check_data, usable_rows
 from scorer.learn.fraud.settings import FraudSettings
 from scorer.learn.fraud.table import FraudTable, read_table
 from scorer.stats.arrays import Rows32
@@ -84,18 +85,13 @@ def examine(
         rows=len(table),
         excluded=len(table) - len(used),
         features=tuple(features),
-        findings=tuple(recorded(one) for one in found),
+        findings=tuple(found),
         columns=tuple(columns),
         added_ms=time.time_ns() // 1_000_000,
         added_by=by,
         **labels,
     )
     return record, used
-
-
-def recorded(finding: DataFinding) -> RecordedFinding:
-    """Return a finding in the form of a record."""
-    return RecordedFinding(name=finding.name, effect=finding.effect, count=finding.count, text=finding.text)
 
 
 def counts_in(bins: FeatureBins, values: Rows32) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from scorer.bundle.check import MANIFEST, read_manifest
 from scorer.bundle.models import Feature
 from scorer.durable import write_atomically
 from scorer.learn.errors import DataError
+from scorer.learn.findings import DataFinding
 from scorer.registry.reference import check_name
 
 Purpose = Literal["training", "evaluation", "explainer", "drift", "batch"]
@@ -22,15 +23,6 @@ MOST: Final = 10_000
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class RecordedFinding(_Part):
-    """A result of a check: the rule, its effect, the number of rows and a sentence."""
-
-    name: str
-    effect: Literal["rejected", "excluded", "reported"]
-    count: int
-    text: str
 
 
 class CountedColumn(_Part):
@@ -78,7 +70,7 @@ class DatasetRecord(_Part):
     ends_ms: int | None = None
     positive: int | None = None
     label_rate: float | None = None
-    findings: tuple[RecordedFinding, ...] = ()
+    findings: tuple[DataFinding, ...] = ()
     columns: tuple[CountedColumn, ...] = ()
     added_ms: int
     added_by: str

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from scorer.learn.errors import DataError
+from scorer.learn.findings import DataFinding
 from scorer.learn.fraud.settings import CheckSettings
 from scorer.learn.fraud.table import FraudTable
 from scorer.stats.arrays import Bools, Floats
@@ -18,23 +18,6 @@ _SAMPLE: Final = 200_000
 """Most negative rows of which the separation by one feature is computed."""
 _LEAST: Final = 50
 """Fewest positive labels for which leakage is tested."""
-
-
-@dataclass(frozen=True)
-class DataFinding:
-    """A result of a check.
-
-    Attributes:
-        name: Name of the rule.
-        effect: Whether the data is rejected, rows are left out, or the finding is only reported.
-        count: Number of rows, or 1.
-        text: The rule with its figures, and the remedy.
-    """
-
-    name: str
-    effect: Literal["rejected", "excluded", "reported"]
-    count: int
-    text: str
 
 
 def check_data(table: FraudTable, settings: CheckSettings) -> tuple[FraudTable, tuple[DataFinding, ...]]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from scorer.bundle import IsotonicMap
 from scorer.bundle.calibrate import fit_centred_isotonic
 from scorer.learn.errors import DataError
-from scorer.learn.fraud.checks import DataFinding, check_data
+from scorer.learn.findings import DataFinding
+from scorer.learn.fraud.checks import check_data
 from scorer.learn.fraud.learners import FittedScore, fit_baseline, fit_trees
 from scorer.learn.fraud.measures import Differences, Judge, Measures
 from scorer.learn.fraud.settings import FraudSettings
@@ -72,7 +73,7 @@ class FraudModel:
         return calibrated(self.fitted.predict(rows), self.calibration)
 
 
-_SOME = 20_000
+SOME: Final = 20_000
 """Rows kept for reference statistics. More do not change the distributions visibly."""
 
 
@@ -145,8 +146,8 @@ def train_fraud(
         beats=beats,
         findings=findings,
         late=parts.late,
-        training_rows=table.rows[_spread(parts.fit)],
-        reference_rows=table.rows[_spread(parts.validation)],
+        training_rows=table.rows[some_rows(parts.fit)],
+        reference_rows=table.rows[some_rows(parts.validation)],
         last_ms=int(max(table.time_ms[parts.fit[-1]], table.time_ms[parts.validation[-1]])),
         data_digest=table.digest,
         counts=parts.counts(),
@@ -229,6 +230,6 @@ def _require_better(beats: Differences, settings: FraudSettings) -> None:
     )
 
 
-def _spread(rows: Ints) -> Ints:
-    """Return at most `_SOME` of the rows, evenly spread."""
-    return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _SOME)).astype(np.intp))]
+def some_rows(rows: Ints) -> Ints:
+    """Return at most `SOME` of the rows, evenly spread."""
+    return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), SOME)).astype(np.intp))]

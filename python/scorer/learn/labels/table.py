@@ -21,18 +21,16 @@ from scorer.bundle.lineage import LABELS_KEY
 from scorer.durable import sync_directory
 from scorer.learn.errors import DataError
 from scorer.learn.join.catalogue import carry_columns
-from scorer.learn.labels.curves import DAY_MS, MaturityCurves, estimate_curves
+from scorer.learn.labels.applied import label_curves, layouts_of, read_labelled
+from scorer.learn.labels.curves import MaturityCurves
 from scorer.learn.labels.features import LoggedFeatures
-from scorer.learn.labels.histories import Histories, HistoryQuery, read_histories
+from scorer.learn.labels.histories import Histories
 from scorer.learn.labels.model import LabelModel, fit_label_model
 from scorer.learn.labels.policy import (
-    LABEL_CURVE,
     LabelState,
     WeightedLabels,
-    by_segment,
     curve_rows,
     given_labels,
-    is_declined,
     later_given,
     weigh,
 )
@@ -104,27 +102,18 @@ def write_labelled(
             model of unlabelled decisions cannot be fitted.
         LogError: No log can be read.
     """
-    wanted = ["bundle", "decision", *([settings.segment] if settings.segment else [])]
-    wanted += [RULE + one.rule for one in settings.explored]
-    segments = tuple(dict.fromkeys(wanted))
-    since_ms = 0 if settings.days is None else max(round(as_of_ms - settings.days * DAY_MS), 0)
-    query = HistoryQuery(
+    histories = read_labelled(
+        source,
+        shelf,
+        settings,
         checkpoint=checkpoint,
         as_of_ms=as_of_ms,
-        since_ms=since_ms,
-        segments=segments,
-        unproven=settings.unproven,
+        advance=advance,
+        reader_key=reader_key,
     )
-    histories = read_histories(source, shelf, query, advance=advance, reader_key=reader_key)
     given = given_labels(histories, settings)
     if settings.needs_curves and curves is None:
-        open_ones = histories.take(~is_declined(histories, settings))
-        curves = estimate_curves(
-            by_segment(open_ones, settings),
-            {LABEL_CURVE: given_labels(open_ones, settings).events()},
-            horizon_ms=None if settings.horizon_days is None else round(settings.horizon_days * DAY_MS),
-            least=settings.least,
-        )
+        curves = label_curves(histories, settings)
     labels = weigh(histories, given, settings, curves if settings.needs_curves else None)
     if not labels.used.any():
         raise DataError(
@@ -181,9 +170,7 @@ class _FeaturePass:
         self._used, self._reader_key = labels.used, reader_key
         self.left_out: dict[str, int] = {}
         column = next(one for one in histories.segments if one.name == "bundle")
-        self._layouts = {
-            digest: list(shelf.schema(digest).features) for digest in column.values if digest in shelf.digests
-        }
+        self._layouts = layouts_of(histories, shelf)
         known = np.array([value in self._layouts for value in column.values], bool)[column.codes]
         at = np.flatnonzero(self._used & known)
         if not len(at):
