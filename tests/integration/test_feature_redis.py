@@ -17,7 +17,7 @@ from servers import ACTION, SCORE, RunningServer, settings, start_server
 from waiting import wait_until
 
 from scorer.bundle import ComputedFeatures
-from scorer.client import Client, Event, PreconditionError
+from scorer.client import Client, Event, Health, PreconditionError
 from scorer.registry import Registry
 
 PATIENT = 30.0
@@ -176,7 +176,7 @@ def test_a_server_answers_with_defaults_while_redis_is_away(directory: Path) -> 
             assert (
                 client.score(FRAUD, row(), keys=KEYS).score == client.score(FRAUD, row(count_24h=2.0)).score
             )
-            assert client.health().is_serving
+            assert client.health() is Health.SERVING
             assert server.status()["feature_store"]["state"] != "ok"
             redis.start()
             eventually(client, "")

@@ -89,12 +89,12 @@ def test_kills_lose_nothing_and_count_nothing_twice(
     kills = 0
     for _ in range(4):
         with feeding(tmp_path) as process:
-            keys = len(redis.keys("scorer:cards@1:i:*"))
-            wait_until(
-                lambda before=keys: len(redis.keys("scorer:cards@1:i:*")) > min(before + 200, 2900),
-                "progress",
-                seconds=90,
-            )
+            goal = min(len(redis.keys("scorer:cards@1:i:*")) + 200, 2900)
+
+            def has_advanced(goal: int = goal) -> bool:
+                return len(redis.keys("scorer:cards@1:i:*")) >= goal
+
+            wait_until(has_advanced, "progress", seconds=90)
             process.kill()
             kills += 1
     assert kills == 4
