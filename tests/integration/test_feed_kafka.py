@@ -49,7 +49,8 @@ def topic(request: pytest.FixtureRequest, broker: KafkaBroker) -> str:
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     name = str(request.node.name)[:100]
-    AdminClient({"bootstrap.servers": broker.servers}).create_topics([NewTopic(name, 3, 1)])[name].result(30)
+    admin = AdminClient({"bootstrap.servers": broker.servers})
+    admin.create_topics([NewTopic(name, 3, 1)])[name].result(30)
     return name
 
 
