@@ -165,7 +165,7 @@ def build(directory: Path, declared: FeatureSet) -> None:
         training=data[:1500],
         validation=data[1500:],
         lineage=Lineage(data_digest="sha256:" + "0" * 64, code_version="bench", run_id="bench"),
-        golden_cases=64,
+        golden_cases=256,
         computed=ComputedFeatures(definition, {name: name for name in names[1:]}),
     )
     registry = Registry(directory / "registry")

@@ -274,7 +274,11 @@ fn an_entity_whose_state_cannot_be_used_is_flagged_as_failed() {
         assert_eq!(scored(&world, "damaged", "9", f32::NAN).value.defaulted, Some(Defaulted::Failed));
         let mut all = query("all", "9", 2.0);
         all.features.0.values[4] = 20.0;
-        assert_eq!(world.run(world.engine.score(&now(), all)).unwrap().value.defaulted, None, "all are stated");
+        assert_eq!(
+            world.run(world.engine.score(&now(), all)).unwrap().value.defaulted,
+            None,
+            "all are stated"
+        );
         let records = world.decisions();
         assert_eq!((&*records[0].features_defaulted, records[0].features[3]), ("failed", 9.0));
         assert_eq!(counted(&world), [0, 0, 1]);
