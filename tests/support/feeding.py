@@ -87,20 +87,20 @@ class FeedProcess:
     """A process `scorer features feed`."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
-        self._log = (directory / "feed.log").open("ab+")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "scorer.cli", "features", "feed", *arguments],
-            cwd=directory,
-            env=environment(),
-            stdout=self._log,
-            stderr=self._log,
-        )
+        self._log = directory / "feed.log"
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "scorer.cli", "features", "feed", *arguments],
+                cwd=directory,
+                env=environment(),
+                stdout=log,
+                stderr=log,
+            )
 
     @property
     def text(self) -> str:
         """What all processes of the directory have printed."""
-        self._log.seek(0)
-        return self._log.read().decode()
+        return self._log.read_text()
 
     def wait(self) -> int:
         """Return the exit code."""

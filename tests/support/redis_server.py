@@ -153,6 +153,9 @@ class SlowProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Otherwise the thread in `accept` takes one more connection.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for one in self._sockets:
             with contextlib.suppress(OSError):

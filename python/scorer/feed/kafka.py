@@ -102,6 +102,8 @@ class TopicReader:
                 "auto.offset.reset": "earliest",
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
+                # The partitions of a killed process are read again after this time.
+                "session.timeout.ms": 10_000,
                 "queued.max.messages.kbytes": self._settings.queue_mb << 10,
                 "fetch.max.bytes": max(1 << 20, self._settings.queue_mb << 19),
                 "socket.timeout.ms": milliseconds,

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from scorer.errors import FeedError, FeedUnavailableError, PositionMovedError
@@ -96,7 +97,7 @@ class FeedWorker(threading.Thread):
             for partition, messages in read.messages.items():
                 self._deliver(partition, messages)
             for partition, end in read.ends.items():
-                self._guarded(partition, lambda at=partition, end=end: self.target.reached_end(at, end))
+                self._guarded(partition, partial(self.target.reached_end, partition, end))
                 self._ended.add(partition)
             if time.monotonic() >= due:
                 due = time.monotonic() + _CHECK_SECONDS

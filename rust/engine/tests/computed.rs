@@ -266,6 +266,25 @@ fn a_missing_key_is_flagged_and_an_unknown_entity_is_counted() {
     assert_eq!(counters(&world).unknown_entities.load(Relaxed), 1);
 }
 
+/// The source returns its values, with the defaults of the entity's features among them.
+#[test]
+fn an_entity_whose_state_cannot_be_used_is_flagged_as_failed() {
+    for mode in [Mode::Ready, Mode::Slow] {
+        let (world, _) = world_from(mode, 60_000.0);
+        assert_eq!(scored(&world, "damaged", "9", f32::NAN).value.defaulted, Some(Defaulted::Failed));
+        let mut all = query("all", "9", 2.0);
+        all.features.0.values[4] = 20.0;
+        assert_eq!(
+            world.run(world.engine.score(&now(), all)).unwrap().value.defaulted,
+            None,
+            "all are stated"
+        );
+        let records = world.decisions();
+        assert_eq!((&*records[0].features_defaulted, records[0].features[3]), ("failed", 9.0));
+        assert_eq!(counted(&world), [0, 0, 1]);
+    }
+}
+
 #[test]
 fn a_bundle_is_refused_without_a_source_and_for_another_definition() {
     let without = empty_world(|_| ());

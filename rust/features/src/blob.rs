@@ -29,6 +29,8 @@ const CHECKSUM: usize = 4;
 #[derive(Debug)]
 pub struct Blobs {
     sets: Vec<SetState>,
+    /// The beginning of the digest of each set.
+    digests: Vec<[u8; DIGEST]>,
 }
 
 /// Why a blob is not used.
@@ -65,7 +67,9 @@ impl Blobs {
     /// Feature sets, in the order of [`Part::set`].
     #[must_use]
     pub fn new(sets: Vec<FeatureSet>) -> Blobs {
-        Blobs { sets: sets.into_iter().map(SetState::new).collect() }
+        let start = |set: &FeatureSet| set.digest().first_chunk().copied().unwrap_or_default();
+        let digests = sets.iter().map(start).collect();
+        Blobs { sets: sets.into_iter().map(SetState::new).collect(), digests }
     }
 
     /// The sets.
@@ -122,8 +126,7 @@ impl Blobs {
     }
 
     fn decode(&self, set: usize, kind: usize, blob: &[u8]) -> Result<EntityState, BlobError> {
-        let state = self.sets.get(set).ok_or(BlobError::Version)?;
-        let kind = state.kinds.get(kind).ok_or(BlobError::Version)?;
+        let kind = self.sets.get(set).and_then(|state| state.kinds.get(kind)).ok_or(BlobError::Version)?;
         let (checked, sum) = blob.split_last_chunk::<CHECKSUM>().ok_or(BlobError::Corrupt)?;
         if crc32c::crc32c(checked) != u32::from_le_bytes(*sum) {
             return Err(BlobError::Corrupt);
@@ -131,7 +134,7 @@ impl Blobs {
         let (head, data) = checked.split_at_checked(HEAD).ok_or(BlobError::Corrupt)?;
         let (version, rest) = head.split_first().ok_or(BlobError::Corrupt)?;
         let (digest, newest) = rest.split_at_checked(DIGEST).ok_or(BlobError::Corrupt)?;
-        if *version != VERSION || !state.set.digest().starts_with(digest) {
+        if *version != VERSION || self.digests.get(set).is_none_or(|expected| expected != digest) {
             return Err(BlobError::Version);
         }
         let newest_us = newest.try_into().map(i64::from_le_bytes).map_err(|_| BlobError::Corrupt)?;
@@ -142,8 +145,7 @@ impl Blobs {
         let (newest_us, data) = state.parts();
         let mut blob = Vec::with_capacity(HEAD + data.len() + CHECKSUM);
         blob.push(VERSION);
-        let digest = self.sets.get(set).map_or([0; 32], |state| state.set.digest());
-        blob.extend_from_slice(digest.first_chunk::<DIGEST>().unwrap_or(&[0; DIGEST]));
+        blob.extend_from_slice(&self.digests.get(set).copied().unwrap_or_default());
         blob.extend_from_slice(&newest_us.to_le_bytes());
         blob.extend_from_slice(data);
         blob.extend_from_slice(&crc32c::crc32c(&blob).to_le_bytes());

@@ -49,7 +49,8 @@ def topic(request: pytest.FixtureRequest, broker: KafkaBroker) -> str:
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     name = str(request.node.name)[:100]
-    AdminClient({"bootstrap.servers": broker.servers}).create_topics([NewTopic(name, 3, 1)])[name].result(30)
+    admin = AdminClient({"bootstrap.servers": broker.servers})
+    admin.create_topics([NewTopic(name, 3, 1)])[name].result(30)
     return name
 
 
@@ -89,12 +90,12 @@ def test_kills_lose_nothing_and_count_nothing_twice(
     kills = 0
     for _ in range(4):
         with feeding(tmp_path) as process:
-            keys = len(redis.keys("scorer:cards@1:i:*"))
-            wait_until(
-                lambda before=keys: len(redis.keys("scorer:cards@1:i:*")) > min(before + 200, 2900),
-                "progress",
-                seconds=90,
-            )
+            goal = min(len(redis.keys("scorer:cards@1:i:*")) + 200, 2900)
+
+            def has_advanced(goal: int = goal) -> bool:
+                return len(redis.keys("scorer:cards@1:i:*")) >= goal
+
+            wait_until(has_advanced, "progress", seconds=90)
             process.kill()
             kills += 1
     assert kills == 4
