@@ -137,6 +137,7 @@ def test_the_official_client_lists_and_calls_every_tool(world: AgentWorld, url: 
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.fault_case(102)
 def test_tools_are_filtered_for_the_caller(world: AgentWorld, url: str, transport: str) -> None:
     """A viewer gets no tool that drafts, and a call of one is answered like one of an unknown tool."""
 
@@ -178,6 +179,7 @@ def test_a_rejected_call_is_a_result_with_one_line(world: AgentWorld, url: str, 
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.fault_case(100)
 def test_a_token_that_is_revoked_in_mid_session_ends_it(world: AgentWorld, url: str, transport: str) -> None:
     root, access = world.actor("admin"), world.service.access
     token, secret = access.create_token(root, user="robot", label="short", role=Role.AGENT)
@@ -195,6 +197,7 @@ def test_a_token_that_is_revoked_in_mid_session_ends_it(world: AgentWorld, url: 
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.fault_case(101)
 def test_ten_megabytes_of_arguments_are_refused(world: AgentWorld, url: str, transport: str) -> None:
     async def work() -> None:
         async with connected(transport, url, world.tokens["robot"]) as client:
@@ -238,6 +241,7 @@ def message(method: str, **params: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+@pytest.mark.fault_case(103)
 def test_a_client_of_an_older_version_negotiates_it(world: AgentWorld, url: str, version: str) -> None:
     token = world.tokens["robot"]
     hello = message(
@@ -274,6 +278,7 @@ def test_an_unknown_version_is_answered_with_those_that_are_known(world: AgentWo
         b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x", "arguments": 7}}',
     ],
 )  # fmt: skip
+@pytest.mark.fault_case(103)
 def test_a_bad_message_gets_an_error_and_calls_nothing(world: AgentWorld, url: str, body: bytes) -> None:
     before = len(world.service.agents.calls(world.actor("admin"), limit=1000))
     response = post(url, world.tokens["robot"], body)
@@ -305,6 +310,7 @@ def test_the_guards_of_rest_hold(world: AgentWorld, url: str) -> None:
     assert post(url, None, listed, Cookie=f"scorer={cookie}").status_code == 401
 
 
+@pytest.mark.fault_case(104)
 def test_many_clients_at_once_are_served_or_told_to_wait(world: AgentWorld, url: str) -> None:
     """64 clients send calls at the same time; each gets a result or a reason, and nothing is left running."""
 
