@@ -39,6 +39,7 @@ RULES: Final = """name = "agent"
 id = "no_exemption_above_100"
 when = "amount > 100.0"
 remove = { exemption = ["tra"] }
+source = "PSD2 RTS, Article 18 and Annex"
 """
 ORDERS: Final = (
     "approve_change", "approve", "submit_change", "submit", "deploy", "rollback", "set_member", "allow_tools",

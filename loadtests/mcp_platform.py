@@ -77,18 +77,20 @@ class DemoPayments:
 
 
 @contextmanager
-def demo_payments(folder: Path, *, payments: int = 4_000, trees: int = 60) -> Iterator[DemoPayments]:
+def demo_payments(
+    folder: Path, *, payments: int = 4_000, trees: int = 60, known: int = 20_000
+) -> Iterator[DemoPayments]:
     """Train the demo's bundle, write a log of payments, and serve a platform over both.
 
     Args:
         folder: Empty directory.
         payments: Number of payments, one a minute up to now.
         trees: Number of trees of the bundle.
+        known: Number of payments that it is trained on.
     """
     given = _payments(payments, seed=1)
-    logged = log_baseline(Payments(), _payments(20_000, seed=2), 3)
-    known = choices(logged)
-    oracle = train_oracle(authorise_task(), known, known.digest(), OraclePlan(trees=trees, depth=5))
+    logged = choices(log_baseline(Payments(), _payments(known, seed=2), 3))
+    oracle = train_oracle(authorise_task(), logged, logged.digest(), OraclePlan(trees=trees, depth=5))
     built = build_oracle(oracle, near_greedy(0.1, "agents"), folder / "bundle", "agents")
     _write_log(folder / "log", Bundle.load(built.path, built.digest), given)
     (folder / "platform.toml").write_text(_SETTINGS)
