@@ -202,6 +202,7 @@ lint-python: lint-style build
 	@'$(RUN)' scripts/gen_sdk.py --check
 	$(call say,'Fault cases and their tests')
 	@'$(RUN)' scripts/fault_cases.py --check
+	@'$(RUN)' scripts/agent_tools.py --check
 
 .PHONY: fault-cases
 fault-cases: $(VENV)/.packages ## Write the table of docs/security.md: each fault case with the tests that assert it

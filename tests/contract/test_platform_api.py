@@ -427,6 +427,7 @@ def agent(world: World) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret}"}
 
 
+@pytest.mark.fault_case(98)
 @pytest.mark.parametrize("operation", sorted(CASES))
 def test_an_agent_reads_and_drafts_and_changes_nothing_else(
     world: World, url: str, agent: dict[str, str], operation: str

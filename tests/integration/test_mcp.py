@@ -15,6 +15,8 @@ import httpx
 import pytest
 from agent_world import ACTION, FRAUD, STRICTER, AgentWorld, agent_world
 
+from loadtests.mcp import RULES
+from loadtests.mcp_platform import AUTHORISE, FALLEN, DemoPayments, demo_payments
 from scorer.release.agents.catalogue import TOOLS
 from scorer.release.agents.results import NOTE
 from scorer.release.model import Role
@@ -137,6 +139,7 @@ def test_the_official_client_lists_and_calls_every_tool(world: AgentWorld, url: 
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.fault_case(102)
 def test_tools_are_filtered_for_the_caller(world: AgentWorld, url: str, transport: str) -> None:
     """A viewer gets no tool that drafts, and a call of one is answered like one of an unknown tool."""
 
@@ -178,6 +181,7 @@ def test_a_rejected_call_is_a_result_with_one_line(world: AgentWorld, url: str, 
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.fault_case(100)
 def test_a_token_that_is_revoked_in_mid_session_ends_it(world: AgentWorld, url: str, transport: str) -> None:
     root, access = world.actor("admin"), world.service.access
     token, secret = access.create_token(root, user="robot", label="short", role=Role.AGENT)
@@ -195,6 +199,7 @@ def test_a_token_that_is_revoked_in_mid_session_ends_it(world: AgentWorld, url: 
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.fault_case(101)
 def test_ten_megabytes_of_arguments_are_refused(world: AgentWorld, url: str, transport: str) -> None:
     async def work() -> None:
         async with connected(transport, url, world.tokens["robot"]) as client:
@@ -238,6 +243,7 @@ def message(method: str, **params: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+@pytest.mark.fault_case(103)
 def test_a_client_of_an_older_version_negotiates_it(world: AgentWorld, url: str, version: str) -> None:
     token = world.tokens["robot"]
     hello = message(
@@ -274,6 +280,7 @@ def test_an_unknown_version_is_answered_with_those_that_are_known(world: AgentWo
         b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x", "arguments": 7}}',
     ],
 )  # fmt: skip
+@pytest.mark.fault_case(103)
 def test_a_bad_message_gets_an_error_and_calls_nothing(world: AgentWorld, url: str, body: bytes) -> None:
     before = len(world.service.agents.calls(world.actor("admin"), limit=1000))
     response = post(url, world.tokens["robot"], body)
@@ -305,6 +312,7 @@ def test_the_guards_of_rest_hold(world: AgentWorld, url: str) -> None:
     assert post(url, None, listed, Cookie=f"scorer={cookie}").status_code == 401
 
 
+@pytest.mark.fault_case(104)
 def test_many_clients_at_once_are_served_or_told_to_wait(world: AgentWorld, url: str) -> None:
     """64 clients send calls at the same time; each gets a result or a reason, and nothing is left running."""
 
@@ -375,64 +383,84 @@ def test_standard_input_that_is_no_message_is_survived(world: AgentWorld, url: s
 # --- from a finding to a draft ---
 
 
-def test_a_scripted_agent_drafts_with_evidence_for_a_fallen_rate(world: AgentWorld, url: str) -> None:
-    """The agent finds the hours at which approvals fell, explains one decision, and drafts a TEST."""
+def test_a_scripted_agent_drafts_with_evidence_for_the_issuer_whose_approvals_fell(tmp_path: Path) -> None:
+    """On the demo's payments, an agent finds the issuer, explains a payment, and drafts a TEST."""
+    with demo_payments(tmp_path, payments=1_000, trees=10, known=4_000) as demo:
+        draft = run(lambda: _investigated(demo))
+        service = demo.platform.service
+        mo = service.access.authenticate(demo.tokens["mo"])
+        change = service.changes.summary(mo, draft)
+        assert change.state == "draft"
+        assert change.agent == service.access.authenticate(demo.tokens["agent"]).token
+        first, second, third = change.evidence["findings"]
+        assert FALLEN in first["finding"]
+        assert first["figures"]["after"] < first["figures"]["before"] - 0.3
+        assert first["figures"]["high"] < 0
+        assert second["figures"]
+        assert third["figures"]["decisions"] == 1_000
+        # A person takes it from here.
+        assert "submit" in service.changes.get(mo, draft).allowed
+        used = [one.tool for one in service.agents.calls(mo, user="agent")]
+        assert used[0] == "draft_change"
+        assert {"outcomes_by_feature", "find_decisions", "explain_decision", "backtest_rules"} <= set(used)
 
-    async def work() -> str:
-        async with connected("http", url, world.tokens["robot"]) as client:
 
-            async def call(name: str, **given: Any) -> Any:
-                result = await client.call_tool(name, given)
-                assert not result.is_error, result.content
-                return result.structured_content["data"]
+async def _investigated(demo: DemoPayments) -> str:
+    async with connected("http", demo.url, demo.tokens["agent"]) as client:
 
-            point = next(
-                one for one in (await call("list_checkpoints"))["checkpoints"] if one["kind"] == "action"
-            )
-            split = await call("outcomes_by_feature", checkpoint=point["name"], feature="hour")
-            worst = split["levels"][0]
-            assert worst["shifted"]
-            failed = await call(
-                "find_decisions", checkpoint=point["name"], outcome="negative", begin=split["split"], limit=5
-            )
-            example = await call("explain_decision", decision_id=failed["decisions"][0]["decision_id"])
-            free = await call("calendar", checkpoint=point["name"])
-            assert free["bookings"] == []
-            bundle = point["answer"][0]["bundle"]
-            made = await call(
-                "draft_change",
-                project="fraud",
-                checkpoint=point["name"],
-                bundle=bundle,
-                title=f"Approvals fell where hour is {worst['level']}",
-                findings=[
-                    {
-                        "tool": "outcomes_by_feature",
-                        "finding": f"Approvals fell where hour is {worst['level']}.",
-                        "figures": {
-                            "before": worst["before"]["rate"],
-                            "after": worst["after"]["rate"],
-                            "low": worst["low"],
-                            "high": worst["high"],
-                        },
+        async def call(name: str, **given: Any) -> Any:
+            result = await client.call_tool(name, given)
+            assert not result.is_error, result.content
+            return result.structured_content["data"]
+
+        names = [one["name"] for one in (await call("list_checkpoints"))["checkpoints"]]
+        assert AUTHORISE in names
+        found = await call("outcomes_by_feature", checkpoint=AUTHORISE, feature="issuer")
+        worst = found["levels"][0]
+        assert worst["shifted"]
+        declined = await call(
+            "find_decisions", checkpoint=AUTHORISE, outcome="negative", begin=found["split"], limit=50
+        )
+        for one in declined["decisions"]:
+            example = await call("explain_decision", decision_id=one["decision_id"])
+            values = {each["name"]: each["value"] for each in example["features"]}
+            if values["issuer"] == {"user_text": worst["level"]}:
+                break
+        bundle = example["decision"]["bundle"]
+        tried = await call("backtest_rules", checkpoint=AUTHORISE, rules=RULES)
+        assert tried["problems"] == []
+        blast = tried["blast_radius"]
+        contributions = {
+            one["feature"]: one["contribution"] for one in example["explanation"]["contributions"]
+        }
+        made = await call(
+            "draft_change",
+            project="payments",
+            checkpoint=AUTHORISE,
+            bundle=bundle,
+            title=f"Approvals fell at {worst['level']}",
+            proposed_rules=RULES,
+            findings=[
+                {
+                    "tool": "outcomes_by_feature",
+                    "finding": f"Approvals fell at {worst['level']}.",
+                    "figures": {
+                        "before": worst["before"]["rate"],
+                        "after": worst["after"]["rate"],
+                        "low": worst["low"],
+                        "high": worst["high"],
                     },
-                    {
-                        "tool": "explain_decision",
-                        "finding": f"Example {example['decision']['decision_id']}.",
-                        "figures": {
-                            one["feature"]: one["contribution"]
-                            for one in example["explanation"]["contributions"][:3]
-                        },
-                    },
-                ],
-            )
-            return str(made["draft"])
-
-    draft = run(work)
-    change = world.service.changes.summary(world.actor("modeler"), draft)
-    assert change.state == "draft"
-    assert (
-        change.evidence["findings"][0]["figures"]["after"]
-        < change.evidence["findings"][0]["figures"]["before"]
-    )
-    assert change.agent == world.actor("robot").token
+                },
+                {
+                    "tool": "explain_decision",
+                    "finding": f"A declined payment: {example['decision']['decision_id']}.",
+                    "figures": dict(list(contributions.items())[:3]),
+                },
+                {
+                    "tool": "backtest_rules",
+                    "finding": "What the proposed rules change.",
+                    "figures": {"decisions": blast["decisions"], "changed": blast["changed"]},
+                },
+            ],
+        )
+        return str(made["draft"])

@@ -280,7 +280,7 @@ def test_processes_that_start_together_migrate_once(empty_database_url: str) -> 
         assert process.returncode == 0, stderr.decode()
     store = Store(empty_database_url)
     with store.read() as connection:
-        assert connection.scalars(text("SELECT version_num FROM alembic_version")).all() == ["0014"]
+        assert connection.scalars(text("SELECT version_num FROM alembic_version")).all() == ["0015"]
     store.close()
 
 

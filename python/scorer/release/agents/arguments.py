@@ -26,7 +26,7 @@ class ToolArguments(BaseModel):
 
 
 class NoArguments(ToolArguments):
-    """A tool without arguments."""
+    """Arguments of a tool that takes none."""
 
 
 class OfCheckpoint(ToolArguments):
@@ -44,7 +44,7 @@ class OfBundle(ToolArguments):
 
 
 class ListBundles(ToolArguments):
-    """Which bundles to list."""
+    """Filters and number of the bundles to list."""
 
     project: Name | None = None
     """Name of the project; null: all."""
@@ -54,13 +54,13 @@ class ListBundles(ToolArguments):
 
 
 class ListVersions(OfCheckpoint):
-    """Which versions of a checkpoint to list."""
+    """Checkpoint and number of the versions to list."""
 
     limit: Annotated[Whole, Field(ge=1, le=100)] = 20
 
 
 class CompareVersions(ToolArguments):
-    """Two sides to compare."""
+    """Two bundles or change requests to compare."""
 
     left: Annotated[Line, Field(min_length=1)]
     """A bundle or the id of a change request."""
@@ -108,7 +108,7 @@ class FindDecisions(OfCheckpoint):
 
 
 class ExplainDecision(ToolArguments):
-    """A recorded decision."""
+    """Id of the recorded decision to explain."""
 
     decision_id: DecisionId
     """Id of the decision, as `find_decisions` returns it."""
@@ -140,7 +140,7 @@ class ListChanges(ToolArguments):
 
 
 class ReadReport(ToolArguments):
-    """A change request."""
+    """Id of the change request to report on."""
 
     change: ChangeId
     """Id of the change request, as `list_changes` returns it."""
@@ -175,8 +175,8 @@ class ReadCalendar(ToolArguments):
     """Number of days from now on."""
 
 
-class Finding(ToolArguments):
-    """One piece of evidence."""
+class AgentFinding(ToolArguments):
+    """One piece of evidence with its source and figures."""
 
     tool: Line
     """Tool that returned it."""
@@ -202,7 +202,7 @@ class DraftFields(ToolArguments):
     """Length of the observation, in minutes."""
     stages: Annotated[tuple[Stage, ...], Field(max_length=20)] = ()
     """Canary stages of a release; empty: those of the checkpoint."""
-    findings: Annotated[list[Finding], Field(max_length=20)] = Field(default=[])
+    findings: Annotated[list[AgentFinding], Field(max_length=20)] = Field(default=[])
     """Evidence, which reviewers see with the draft."""
     proposed_rules: Annotated[LongText, Field(max_length=30_000)] = ""
     """TOML text of rules that a modeler may save as a revision of the bundle; empty: none."""
@@ -218,7 +218,7 @@ class DraftFields(ToolArguments):
 
 
 class DraftChange(DraftFields):
-    """A draft to create."""
+    """Contents and project of a draft to create."""
 
     project: Name = Field(examples=["fraud"])
     key: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = None

@@ -75,7 +75,7 @@ def _lane(lane: LaneSpec, visible: set[str]) -> Mapping[str, Any]:
 
 
 def list_bundles(call: ToolCall, asked: asked_of.ListBundles) -> Any:
-    """Return bundles, newest first."""
+    """Return the caller's bundles, the newest first."""
     return {
         "bundles": call.service.bundles.list(
             call.actor, project=asked.project, text=asked.text, limit=asked.limit
