@@ -16,6 +16,7 @@ from scorer.release.states import CONTROLS, DISCUSSION
 if TYPE_CHECKING:
     from scorer.release.access import Access
     from scorer.release.additions import Additions
+    from scorer.release.adoption.service import AdoptionAnalyses
     from scorer.release.audit import Audit
     from scorer.release.authoring import RuleAuthoring, RuleHistories
     from scorer.release.builds import Builds
@@ -46,6 +47,7 @@ class Service:
 
     access: Access
     additions: Additions
+    adoption: AdoptionAnalyses
     audit: Audit
     authoring: RuleAuthoring
     builds: Builds

@@ -40,6 +40,7 @@ from scorer.drift.settings import DriftSettings
 from scorer.log.proof import UNPROVEN_DESCRIPTION
 from scorer.release.backtest_settings import BacktestSettings
 from scorer.release.build_settings import BuildSettings
+from scorer.release.adoption_settings import AdoptionTask
 from scorer.release.comparison_settings import CheckpointComparison
 from scorer.release.discovery_settings import DiscoverySettings, as_groups
 from scorer.release.gates.grammar import Gates
@@ -466,6 +467,11 @@ class ManagedCheckpoint(Section):
     comparison: CheckpointComparison = Field(
         default_factory=CheckpointComparison,
         description="The comparison of versions over time: weeks, cost matrix and label policy.",
+    )
+    adoption: dict[str, AdoptionTask] = Field(
+        default_factory=dict,
+        description="Analyses of what adoption is worth (docs/delta-cv.md), by name: table of values and task.",
+        examples=[{"optimiser": {"data": "merchants/values.parquet", "task": "merchants/task.toml"}}],
     )
     review: ReviewSettings = Field(
         default_factory=ReviewSettings,

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from scorer.release import answers, card_answers, model, review_answers, rule_answers, version_answers
 from scorer.web.api import (
     additions,
+    adoption,
     audit,
     builds,
     bundles,
@@ -62,6 +63,7 @@ ROUTERS = tuple(
         rules,
         versions,
         weekly,
+        adoption,
         notifications,
         audit,
     )

@@ -8,6 +8,7 @@ from fastapi import APIRouter
 def routers() -> list[APIRouter]:
     """Return the routers of all pages."""
     from scorer.web.pages import (
+        adoption,
         audit,
         builds,
         calendar,
@@ -44,6 +45,7 @@ def routers() -> list[APIRouter]:
         drift,
         versions,
         weekly,
+        adoption,
         trying,
         calendar,
         changes,
