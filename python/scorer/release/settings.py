@@ -38,9 +38,9 @@ from scorer.config.identity import ClientTlsSettings
 from scorer.config.source import SettingsSource
 from scorer.drift.settings import DriftSettings
 from scorer.log.proof import UNPROVEN_DESCRIPTION
+from scorer.release.adoption_settings import AdoptionTask
 from scorer.release.backtest_settings import BacktestSettings
 from scorer.release.build_settings import BuildSettings
-from scorer.release.adoption_settings import AdoptionTask
 from scorer.release.comparison_settings import CheckpointComparison
 from scorer.release.discovery_settings import DiscoverySettings, as_groups
 from scorer.release.gates.grammar import Gates
@@ -470,7 +470,7 @@ class ManagedCheckpoint(Section):
     )
     adoption: dict[str, AdoptionTask] = Field(
         default_factory=dict,
-        description="Analyses of what adoption is worth (docs/delta-cv.md), by name: table of values and task.",
+        description="Analyses of what adoption is worth (docs/delta-cv.md) by name: table and task.",
         examples=[{"optimiser": {"data": "merchants/values.parquet", "task": "merchants/task.toml"}}],
     )
     review: ReviewSettings = Field(

@@ -7,6 +7,13 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from scorer.bundle.rule_costs import PartCost, RuleCosts
+from scorer.release.adoption_answers import (
+    AdoptionAnalysis,
+    AdoptionCheck,
+    AdoptionResult,
+    AdoptionTasks,
+    AdoptionTaskView,
+)
 from scorer.release.answers import (
     BuildInfo,
     BundleDetail,
@@ -94,6 +101,11 @@ from scorer.release.weekly_answers import (
 )
 
 __all__ = [
+    "AdoptionAnalysis",
+    "AdoptionCheck",
+    "AdoptionResult",
+    "AdoptionTaskView",
+    "AdoptionTasks",
     "BenchRow",
     "BestVersion",
     "BuildInfo",
