@@ -243,6 +243,21 @@ case(
     "/checkpoints/fraud.checkout/comparisons/0123456789abcdef",
     "401 404 404 404 404 404 404",
 )
+# No task is configured.
+case("list_adoption_tasks", "GET", "/checkpoints/fraud.checkout/adoption", "401 200 200 200 200 200 200")
+case(
+    "start_adoption_analysis",
+    "POST",
+    "/checkpoints/fraud.checkout/adoption",
+    "401 404 404 404 404 404 404",
+    {"task": "optimiser"},
+)
+case(
+    "get_adoption_analysis",
+    "GET",
+    "/checkpoints/fraud.checkout/adoption/0123456789abcdef",
+    "401 404 404 404 404 404 404",
+)
 case("get_metrics", "GET", "/checkpoints/fraud.checkout/metrics", "401 200 200 200 200 200 200")
 case(
     "get_metrics_figure",

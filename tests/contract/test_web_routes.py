@@ -117,6 +117,17 @@ rule(
     "L n n n n n n n",
     f"{COMPARISON}/0123456789abcdef/figures/best.csv",
 )
+ADOPTION = "/checkpoints/fraud.checkout/adoption"
+rule("GET /checkpoints/{name}/adoption", EVERYBODY, ADOPTION)
+# No such task is configured, so the tasks are shown again.
+rule("POST /checkpoints/{name}/adoption", EVERYBODY, ADOPTION, task="optimiser")
+# No analysis has this id.
+rule("GET /checkpoints/{name}/adoption/{analysis}", "L n n n n n n n", f"{ADOPTION}/0123456789abcdef")
+rule(
+    "GET /checkpoints/{name}/adoption/{analysis}/figures/{figure}.{form}",
+    "L n n n n n n n",
+    f"{ADOPTION}/0123456789abcdef/figures/path.csv",
+)
 rule("GET /checkpoints/{name}/rules", METRICS, "/checkpoints/fraud.checkout/rules")
 rule(
     "GET /checkpoints/{name}/metrics/metrics.json",

@@ -25,6 +25,7 @@ from scorer.bundle.times import NodeTime
 from scorer.log.scanning import Entry
 from scorer.release.access import Access
 from scorer.release.additions import Additions
+from scorer.release.adoption.service import AdoptionAnalyses
 from scorer.release.agents import AgentTools
 from scorer.release.answers import (
     BundleDetail,
@@ -183,6 +184,7 @@ def demo_platform(
         rule_histories=RuleHistories(parts, metrics),
         versions=DemoVersions(),
         weekly=WeeklyComparisons(parts, None),
+        adoption=AdoptionAnalyses(parts),
         comparisons=None,
         trying=Trying(store, settings, calendar, bundles),
         control=changes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -197,10 +198,11 @@ def _estimate(
     pairs = Pairs.of(matched, panel.size)
     own, other = pairs.totals(panel, 0, horizon)
     effect = mean_effect(pairs, own, other, *block_covariates(panel, pairs), panel.size)
-    back = float(reversion(panel, pairs, panel.controls, settings.seed).mean()) * horizon
-    low, high = sorted((effect.value, effect.value - back))
+    back, back_error = (one * horizon for one in reversion(panel, pairs, panel.controls, settings.seed))
+    by_level = (effect.value - back, math.hypot(effect.error, back_error))
+    low, high = sorted(((effect.value, effect.error), by_level))
     draws = studentised(effect.contributions, settings.replications, settings.seed)
-    bounds = interval(low, high, effect.error, draws, settings.confidence) if len(own) > 1 else (None, None)
+    bounds = interval(low, high, draws, settings.confidence) if len(own) > 1 else (None, None)
     median = median_effect(pairs, effect, settings.confidence)
     before_own, before_other = pairs.totals(panel, -settings.pre_months, 0)
     plain = own - pairs.average(other)

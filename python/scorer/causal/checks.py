@@ -44,8 +44,8 @@ def in_time(panel: Panel, blocks: Sequence[Block], settings: CausalSettings) -> 
         return None
     own, other = pairs.totals(panel, 0, shift)
     effect = mean_effect(pairs, own, other, *block_covariates(panel, pairs), panel.size)
-    expected = float(reversion(panel, pairs, panel.controls, settings.seed).mean()) * shift
-    return _tested(effect, expected, len(pairs.treated))
+    expected, error = (one * shift for one in reversion(panel, pairs, panel.controls, settings.seed))
+    return _tested(effect, expected, len(pairs.treated), error)
 
 
 def in_space(
@@ -221,7 +221,7 @@ def _pairs(blocks: Sequence[Block], panel: Panel) -> Pairs | None:
     return Pairs.of(kept, panel.size)
 
 
-def _tested(effect: Effect, expected: float, units: int) -> PlaceboResult:
-    value = effect.value - expected
-    p_value = float(2.0 * special.ndtr(-abs(value) / effect.error)) if effect.error > 0 else 1.0
-    return PlaceboResult(value, effect.error, p_value, units)
+def _tested(effect: Effect, expected: float, units: int, more: float = 0.0) -> PlaceboResult:
+    value, error = effect.value - expected, float(np.hypot(effect.error, more))
+    p_value = float(2.0 * special.ndtr(-abs(value) / error)) if error > 0 else 1.0
+    return PlaceboResult(value, error, p_value, units)

@@ -220,22 +220,22 @@ def studentised(contributions: Floats, replications: int, seed: int) -> Floats:
 
 
 def interval(
-    low_end: float, high_end: float, error: float, draws: Floats, confidence: float
+    low_end: tuple[float, float], high_end: tuple[float, float], draws: Floats, confidence: float
 ) -> tuple[float, float]:
-    """Return an interval of a parameter that lies between two ends (Imbens and Manski 2004).
+    """Return an interval of a parameter that lies between two ends (Imbens and Manski 2004; Stoye 2009).
 
     It covers each of the ends with the given confidence; with equal ends it is the usual interval.
 
     Args:
-        low_end: The smaller end.
-        high_end: The greater end.
-        error: Standard error of each.
+        low_end: The smaller end and its standard error.
+        high_end: The greater end and its standard error.
         draws: Sorted studentised draws.
         confidence: Such as 0.95.
     """
-    tail = _tail((high_end - low_end) / error if error > 0 else 0.0, confidence)
+    error = max(low_end[1], high_end[1])
+    tail = _tail((high_end[0] - low_end[0]) / error if error > 0 else 0.0, confidence)
     below, above = np.quantile(draws, [tail, 1.0 - tail])
-    return low_end - float(above) * error, high_end - float(below) * error
+    return low_end[0] - float(above) * low_end[1], high_end[0] - float(below) * high_end[1]
 
 
 def _tail(width: float, confidence: float) -> float:

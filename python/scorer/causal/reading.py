@@ -378,6 +378,7 @@ class _Reader:
         for name, where in rules.items():
             self._findings.add(name, int(where.sum()))
             found = np.where(where, LEFT_OUT, found)
+        self._findings.add("no adopters", int(not known.any()))
         if known.any():
             self._findings.add("no complete window", int((found >= 0).sum() == 0))
             self._findings.add("no controls", int((found == NEVER).sum() == 0))

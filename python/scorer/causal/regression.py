@@ -20,10 +20,11 @@ from scorer.causal.panel import Floats, Panel, Places
 _MOST_ROWS = 100_000
 _FEWEST = 20
 _MOST_ODDS = 8.0
+_RIDGE = 100.0
 
 
-def reversion(panel: Panel, pairs: Pairs, controls: Places, seed: int) -> Floats:
-    """Return how much of each adopter's monthly difference regression to the mean explains, `[n]`.
+def reversion(panel: Panel, pairs: Pairs, controls: Places, seed: int) -> tuple[float, float]:
+    """Return how much of the mean monthly difference regression to the mean explains, and its error.
 
     Zero for blocks with too few adopters to estimate who adopts.
 
@@ -33,17 +34,20 @@ def reversion(panel: Panel, pairs: Pairs, controls: Places, seed: int) -> Floats
         controls: Rows of all units that never adopted.
         seed: Of the sample of controls.
     """
-    found = np.zeros(len(pairs.treated))
     noise = np.empty(len(pairs.control_unit))
     for at, one in enumerate(pairs.blocks):
         theirs = pairs.control_block == at
         noise[theirs] = noise_variance(panel, pairs.control_unit[theirs], one.begin, one.end)
     # The noise of similar units: an adopter's own would be high where its value is high by chance.
     around = pairs.average(noise)
-    for at, slope in enumerate(_slopes(panel, pairs, controls, seed)):
-        mine = pairs.block == at
-        found[mine] = around[mine] * slope
-    return found
+    slopes = _slopes(panel, pairs, controls, seed)
+    if slopes is None:
+        return 0.0, 0.0
+    basis, coefficients, covariance = slopes
+    gradient = (around[:, None] * basis).mean(axis=0)
+    each = around * (basis @ coefficients)
+    variance = gradient @ covariance @ gradient + each.var() / len(each)
+    return float(each.mean()), float(np.sqrt(max(variance, 0.0)))
 
 
 def noise_variance(panel: Panel, units: Places, begin: int, end: int) -> Floats:
@@ -64,36 +68,40 @@ def noise_variance(panel: Panel, units: Places, begin: int, end: int) -> Floats:
     return np.asarray(means.var(axis=1, ddof=1) / parts)
 
 
-def _slopes(panel: Panel, pairs: Pairs, controls: Places, seed: int) -> list[Floats]:
-    """Return for each block the slope of the log-odds of adoption in the mean value, at its adopters."""
+def _slopes(panel: Panel, pairs: Pairs, controls: Places, seed: int) -> tuple[Floats, Floats, Floats] | None:
+    """Return what the slope of the log-odds of adoption in the mean value is made of.
+
+    Returns:
+        `[n, 2]` derivatives of the two terms of the value at each adopter, the coefficients of these terms,
+        and their covariance; None with too few adopters.
+    """
     from sklearn.linear_model import LogisticRegression
 
-    generator = np.random.default_rng([seed, 17])
-    sample = controls
-    if len(sample) > _MOST_ROWS:
-        sample = generator.choice(sample, _MOST_ROWS, replace=False)
-    designs = [(_design(panel, one, one.treated), _design(panel, one, sample)) for one in pairs.blocks]
-    sizes = np.array([len(one.treated) for one in pairs.blocks])
-    if sizes.sum() < _FEWEST:
-        return [np.zeros(size) for size in sizes]
+    if len(pairs.treated) < _FEWEST:
+        return None
+    sample, blocks = controls, len(pairs.blocks)
+    share = max(_MOST_ROWS // blocks, 1)
+    if len(sample) > share:
+        sample = np.random.default_rng([seed, 17]).choice(sample, share, replace=False)
     # The slopes are the same for all blocks, each with its own share of adopters.
-    share = max(_MOST_ROWS // max(len(designs), 1), 1)
-    rows, labels = [], []
-    for at, (own, other) in enumerate(designs):
-        kept = other[:share]
-        codes = np.zeros((len(own) + len(kept), len(designs)))
+    rows, labels, basis = [], [], np.empty((len(pairs.treated), 2))
+    for at, one in enumerate(pairs.blocks):
+        mine = pairs.block == at
+        own, other = _design(panel, one, pairs.treated[mine]), _design(panel, one, sample)
+        codes = np.zeros((len(own) + len(other), blocks))
         codes[:, at] = 1.0
-        rows.append(np.concatenate([np.concatenate([own, kept]), codes], axis=1))
-        labels.append(np.concatenate([np.ones(len(own)), np.zeros(len(kept))]))
-    model = LogisticRegression(C=100.0, max_iter=200, fit_intercept=False)
-    model.fit(np.concatenate(rows), np.concatenate(labels))
-    first, second = model.coef_[0][:2]
-    found = []
-    for one, (own, _) in zip(pairs.blocks, designs, strict=True):
-        value = variables(panel, one.treated, one.begin, one.end)[:, 0]
-        slope = (first + 2.0 * second * own[:, 0]) * one.scales[0].slope(value)
-        found.append(slope)
-    return found
+        rows.append(np.concatenate([np.concatenate([own, other]), codes], axis=1))
+        labels.append(np.concatenate([np.ones(len(own)), np.zeros(len(other))]))
+        value = variables(panel, pairs.treated[mine], one.begin, one.end)[:, 0]
+        steep = one.scales[0].slope(value)
+        basis[mine] = np.stack([steep, 2.0 * own[:, 0] * steep], axis=1)
+    design = np.concatenate(rows)
+    model = LogisticRegression(C=_RIDGE, max_iter=200, fit_intercept=False)
+    model.fit(design, np.concatenate(labels))
+    chance = model.predict_proba(design)[:, 1]
+    information = (design * (chance * (1.0 - chance))[:, None]).T @ design
+    covariance = np.linalg.inv(information + np.eye(len(information)) / _RIDGE)
+    return basis, np.asarray(model.coef_[0][:2]), np.asarray(covariance[:2, :2])
 
 
 def _design(panel: Panel, block: Block, rows: Places) -> Floats:

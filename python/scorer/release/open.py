@@ -16,6 +16,7 @@ from scorer.errors import ScorerError
 from scorer.events import EventLog
 from scorer.release.access import Access
 from scorer.release.additions import Additions
+from scorer.release.adoption.service import AdoptionAnalyses
 from scorer.release.agents import AgentTools
 from scorer.release.audit import Audit
 from scorer.release.authoring import RuleAuthoring, RuleHistories
@@ -150,6 +151,7 @@ class PlatformServices:
             ("drift", self.watch_drift),
             # Every process compares and builds what it has received, and sees what others have added.
             ("comparisons", self.service.weekly.tick),
+            ("adoption", self.service.adoption.tick),
             ("builds", self.service.builds.tick),
             ("additions", self.service.additions.refresh),
         ):
@@ -188,6 +190,7 @@ class PlatformServices:
             self._backtests.close()
         self.service.builds.close()
         self.service.weekly.close()
+        self.service.adoption.close()
         self.service.notifications.close()
         self.service.reviews.close()
         self.service.metrics.close()
@@ -438,6 +441,7 @@ def open_service(
     service = Service(
         access=access,
         agents=AgentTools(settings, store, audit),
+        adoption=AdoptionAnalyses(parts),
         additions=additions,
         audit=audit,
         authoring=RuleAuthoring(parts, changes, decisions, loaded),

@@ -110,6 +110,13 @@ class NewWeekly(Request):
     """Number of weeks, of which the current one is the last; null: as in the settings."""
 
 
+class NewAdoptionAnalysis(Request):
+    """An analysis of adoption."""
+
+    task: Line
+    """Name of the task in the settings of the checkpoint."""
+
+
 class Rebook(Request):
     """New start, length and slot of a booking."""
 

@@ -16,6 +16,7 @@ from scorer.release.states import CONTROLS, DISCUSSION
 if TYPE_CHECKING:
     from scorer.release.access import Access
     from scorer.release.additions import Additions
+    from scorer.release.adoption.service import AdoptionAnalyses
     from scorer.release.agents import AgentTools
     from scorer.release.audit import Audit
     from scorer.release.authoring import RuleAuthoring, RuleHistories
@@ -48,6 +49,7 @@ class Service:
     access: Access
     agents: AgentTools
     additions: Additions
+    adoption: AdoptionAnalyses
     audit: Audit
     authoring: RuleAuthoring
     builds: Builds

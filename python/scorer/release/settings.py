@@ -38,6 +38,7 @@ from scorer.config.identity import ClientTlsSettings
 from scorer.config.source import SettingsSource
 from scorer.drift.settings import DriftSettings
 from scorer.log.proof import UNPROVEN_DESCRIPTION
+from scorer.release.adoption_settings import AdoptionTask
 from scorer.release.agent_settings import AgentSettings
 from scorer.release.backtest_settings import BacktestSettings
 from scorer.release.build_settings import BuildSettings
@@ -467,6 +468,11 @@ class ManagedCheckpoint(Section):
     comparison: CheckpointComparison = Field(
         default_factory=CheckpointComparison,
         description="The comparison of versions over time: weeks, cost matrix and label policy.",
+    )
+    adoption: dict[str, AdoptionTask] = Field(
+        default_factory=dict,
+        description="Analyses of what adoption is worth (docs/delta-cv.md) by name: table and task.",
+        examples=[{"optimiser": {"data": "merchants/values.parquet", "task": "merchants/task.toml"}}],
     )
     review: ReviewSettings = Field(
         default_factory=ReviewSettings,

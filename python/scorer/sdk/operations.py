@@ -32,6 +32,8 @@ from scorer.release.model import (
     StandingPermission,
 )
 from scorer.sdk.results import (
+    AdoptionAnalysis,
+    AdoptionTasks,
     AgentAccess,
     AgentCall,
     AgentTool,
@@ -1250,6 +1252,57 @@ class Operations:
             "GET",
             f"/checkpoints/{_segment(checkpoint)}/comparisons/{_segment(comparison)}",
             query={"metric": metric, "group": group},
+            timeout=120.0,
+        )
+
+    def adoption_tasks(self, checkpoint: str) -> AdoptionTasks:
+        """Return the analyses of adoption that can be started, each with its newest result.
+
+        Args:
+            checkpoint: Name of the checkpoint.
+
+        Raises:
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(AdoptionTasks, "GET", f"/checkpoints/{_segment(checkpoint)}/adoption")
+
+    def analyse_adoption(self, checkpoint: str, task: str) -> AdoptionAnalysis:
+        """Estimate in the background what adoption is worth, against matched units that never adopted.
+
+        The same request returns the stored result until the tables or settings change.
+
+        Args:
+            checkpoint: Name of the checkpoint.
+            task: Name of the task in the settings of the checkpoint.
+
+        Raises:
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+            QuotaError: The project's quota is used up.
+        """
+        return self._call(
+            AdoptionAnalysis,
+            "POST",
+            f"/checkpoints/{_segment(checkpoint)}/adoption",
+            json={"task": task},
+            repeatable=True,
+        )
+
+    def adoption(self, checkpoint: str, analysis: str) -> AdoptionAnalysis:
+        """Return an analysis of adoption with its state, and its result once it is done.
+
+        Args:
+            checkpoint: Name of the checkpoint.
+            analysis: Id of the analysis.
+
+        Raises:
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            AdoptionAnalysis,
+            "GET",
+            f"/checkpoints/{_segment(checkpoint)}/adoption/{_segment(analysis)}",
             timeout=120.0,
         )
 

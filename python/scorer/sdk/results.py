@@ -7,6 +7,13 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from scorer.bundle.rule_costs import PartCost, RuleCosts
+from scorer.release.adoption_answers import (
+    AdoptionAnalysis,
+    AdoptionCheck,
+    AdoptionResult,
+    AdoptionTasks,
+    AdoptionTaskView,
+)
 from scorer.release.agent_answers import AgentAccess, AgentCall, AgentTool, AgentToolResult
 from scorer.release.answers import (
     BuildInfo,
@@ -95,6 +102,11 @@ from scorer.release.weekly_answers import (
 )
 
 __all__ = [
+    "AdoptionAnalysis",
+    "AdoptionCheck",
+    "AdoptionResult",
+    "AdoptionTaskView",
+    "AdoptionTasks",
     "AgentAccess",
     "AgentCall",
     "AgentTool",

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,9 +16,9 @@ from scorer.learn.comparison.settings import MOST_VERSIONS
 from scorer.learn.errors import DataError
 from scorer.learn.join.settings import JoinSettings
 from scorer.learn.labels.settings import LabelKind, LabelSettings
-from scorer.release.child_jobs import ChildJobs, JobState
-from scorer.release.errors import ConflictError, InvalidError, NotFoundError, ThrottledError
+from scorer.release.errors import ConflictError, InvalidError, NotFoundError
 from scorer.release.store import tables as t
+from scorer.release.stored_jobs import JobFiles, StoredJobs
 from scorer.release.weekly import job
 from scorer.release.weekly.answering import weekly_result
 from scorer.release.weekly.job import WeeklyJob, WeeklyProgress
@@ -33,18 +29,12 @@ if TYPE_CHECKING:
     from scorer.release.model import Actor
     from scorer.release.requests import NewWeekly
 
-_WAITING: Final = 8
-"""Limit on the comparisons that wait; further ones are rejected."""
-_KEPT: Final = 200
-"""Limit on the stored comparisons; the oldest ones are deleted."""
-_LOADED: Final = 8
-"""Results in memory."""
 _TABLES: Final = 200
 """Number of recorded tables that are searched for bundles whose decisions the logs may contain."""
 _ID_DIGITS: Final = 16
 
 
-class WeeklyComparisons:
+class WeeklyComparisons(StoredJobs[WeeklyJob, WeeklyProgress, VersionComparison]):
     """Compares versions of a checkpoint over time, one comparison at a time.
 
     The id of a comparison is a digest of what is asked for, with the moment rounded down to the hour. The
@@ -56,19 +46,22 @@ class WeeklyComparisons:
     """
 
     def __init__(self, parts: Parts, environment: Mapping[str, str] | None = None) -> None:
-        self._parts = parts
-        self._root = parts.settings.platform.data_dir / "comparisons"
-        self._jobs = ChildJobs[WeeklyProgress, VersionComparison](
-            "scorer.release.weekly.child",
-            self._root,
-            read_progress=job.read_progress,
-            read_result=self._result,
-            environment=environment,
+        super().__init__(
+            parts.settings.platform.data_dir / "comparisons",
+            JobFiles(
+                module="scorer.release.weekly.child",
+                what="comparisons",
+                job=job.JOB,
+                result=job.RESULT,
+                error=job.ERROR,
+                read_job=job.read_job,
+                write_job=job.write_job,
+                read_progress=job.read_progress,
+                read_result=job.read_result,
+            ),
+            environment,
         )
-        self._waiting: OrderedDict[str, WeeklyJob] = OrderedDict()
-        self._results: OrderedDict[str, VersionComparison] = OrderedDict()
-        # The ticker and requests of pages use one object.
-        self._lock = threading.RLock()
+        self._parts = parts
 
     def start(self, actor: Actor, checkpoint: str, wanted: NewWeekly) -> WeeklyComparison:
         """Start a comparison, or return the one that was started with the same values within the hour.
@@ -99,17 +92,12 @@ class WeeklyComparisons:
         comparison = self._comparison(checkpoint, digests, hour, wanted.weeks)
         names = sorted(logs)
         name = comparison.digest(names).removeprefix("sha256:")[:_ID_DIGITS]
-        with self._lock:
-            state = self._state(name)
-            if name not in self._waiting and state.progress is None and state.result is None:
-                if len(self._waiting) >= _WAITING:
-                    raise ThrottledError(f"{_WAITING} comparisons wait; try again when they have ended")
-                (self._root / name / job.ERROR).unlink(missing_ok=True)
-                places = self._bundles(checkpoint, digests)
-                own = WeeklyJob(comparison, tuple(logs[one] for one in names), places)
-                job.write_job(self._root / name, own)
-                self._waiting[name] = own
-            self._advance()
+        self._enqueue(
+            name,
+            lambda: WeeklyJob(
+                comparison, tuple(logs[one] for one in names), self._bundles(checkpoint, digests)
+            ),
+        )
         return self.get(actor, checkpoint, name)
 
     def get(
@@ -160,68 +148,7 @@ class WeeklyComparisons:
             result=result,
         )
 
-    def tick(self) -> None:
-        """Start a comparison that waits, continue those that an earlier process left, and delete old ones."""
-        with self._lock:
-            for folder in self._stored():
-                name = folder.name
-                # A job without a result or an error was ended with its process.
-                if name in self._waiting or self._is_settled(folder) or len(self._waiting) >= _WAITING:
-                    continue
-                if self._state(name) == JobState() and (found := job.read_job(folder)) is not None:
-                    self._waiting[name] = found
-            self._advance()
-            for folder in self._stored()[_KEPT:]:
-                if folder.name not in self._waiting and self._is_settled(folder):
-                    shutil.rmtree(folder, ignore_errors=True)
-                    self._results.pop(folder.name, None)
-
-    def close(self) -> None:
-        """End the process of a running comparison. It is started again by the next platform."""
-        with self._lock:
-            self._waiting.clear()
-            self._jobs.close()
-
     # --- inside ---
-
-    def _advance(self) -> None:
-        """Note what has ended, and start the next one."""
-        if not self._waiting or self._jobs.is_full:
-            return
-        name, wanted = self._waiting.popitem(last=False)
-        self._jobs.launch(name, partial(_write, wanted))
-
-    def _state(self, name: str) -> JobState[WeeklyProgress, VersionComparison]:
-        state = self._jobs.look(name)
-        failed = self._root / name / job.ERROR
-        if state is None:
-            # The process has ended with an error earlier, or it waits.
-            text = failed.read_text(errors="replace") if failed.is_file() else ""
-            return JobState(error=text)
-        if state.error:
-            failed.write_text(state.error)
-        return state
-
-    def _is_settled(self, folder: Path) -> bool:
-        return (folder / job.RESULT).is_file() or (folder / job.ERROR).is_file()
-
-    def _stored(self) -> list[Path]:
-        """Return the folders of all comparisons, the newest first."""
-        try:
-            folders = [one for one in self._root.iterdir() if (one / job.JOB).is_file()]
-        except FileNotFoundError:
-            return []
-        return sorted(folders, key=lambda one: (one / job.JOB).stat().st_mtime, reverse=True)
-
-    def _result(self, folder: Path) -> VersionComparison | None:
-        known = self._results.get(folder.name)
-        if known is None:
-            known = job.read_result(folder)
-            if known is not None:
-                self._results[folder.name] = known
-                while len(self._results) > _LOADED:
-                    self._results.popitem(last=False)
-        return known
 
     def _comparison(
         self, checkpoint: str, digests: tuple[str, ...], hour: datetime, weeks: int | None
@@ -265,7 +192,3 @@ class WeeklyComparisons:
                 f'there is no checkpoint "{checkpoint}" that you may see; the page of checkpoints lists '
                 "those that you may see"
             )
-
-
-def _write(wanted: WeeklyJob, folder: Path) -> None:
-    job.write_job(folder, wanted)

@@ -20,6 +20,7 @@ from scorer.release import (
 )
 from scorer.web.api import (
     additions,
+    adoption,
     agents,
     audit,
     builds,
@@ -71,6 +72,7 @@ ROUTERS = tuple(
         rules,
         versions,
         weekly,
+        adoption,
         notifications,
         agents,
         audit,

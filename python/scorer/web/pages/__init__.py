@@ -8,6 +8,7 @@ from fastapi import APIRouter
 def routers() -> list[APIRouter]:
     """Return the routers of all pages."""
     from scorer.web.pages import (
+        adoption,
         agents,
         audit,
         builds,
@@ -45,6 +46,7 @@ def routers() -> list[APIRouter]:
         drift,
         versions,
         weekly,
+        adoption,
         trying,
         calendar,
         changes,

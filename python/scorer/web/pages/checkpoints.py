@@ -44,6 +44,7 @@ def _show(
         names=_names(here),
         settings=here.settings.checkpoints.get(name),
         has_metrics=name in here.checkpoints(),
+        has_adoption=bool(here.settings.checkpoints[name].adoption),
         may_sample=here.actor.admin or best >= order.index(Role.OWNER),
         may_roll_back=here.actor.admin or best >= order.index(Role.MODELER),
         form=form.values() if form else {},
