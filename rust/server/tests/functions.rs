@@ -35,7 +35,8 @@ async fn a_fault_of_a_function_is_an_error_of_its_rule_and_counted() {
     let module = wat::parse_str(MODULE).unwrap();
     let policy = json!({"rule": "squarecb", "gamma": 20.0, "floor": 0.05});
     let functions: &[(&str, &[&str])] = &[("bad", &["x"])];
-    let fraud = score_recipe("fraud", 0.0).with_functions(module.clone(), functions).with_rules(CHECKOUT, &[]);
+    let fraud =
+        score_recipe("fraud", 0.0).with_functions(module.clone(), functions).with_rules(CHECKOUT, &[]);
     let action =
         action_recipe("action", 0.0, policy).with_functions(module, functions).with_rules(EXEMPTIONS, &[]);
     let fraud = load(&setup.server, setup.directory.path(), &fraud.build().unwrap());
