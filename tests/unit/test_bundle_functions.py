@@ -1,4 +1,4 @@
-"""Tests of functions in WebAssembly modules: builder, files, training rows, rules, batches and the command line."""
+"""Tests of functions in WebAssembly modules: builder, files, training rows, rules and the command line."""
 
 from __future__ import annotations
 

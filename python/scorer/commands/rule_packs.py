@@ -142,8 +142,8 @@ def write(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a rule set with the rules of packs in the names of a bundle."""
-    from scorer.bundle import inspect
-    from scorer.bundle.rules import BundleRules, compile_action_rules, read_lists, read_rules
+    from scorer.bundle import Bundle, inspect
+    from scorer.bundle.rules import BundleRules, read_lists, read_rules
     from scorer.durable import write_atomically
     from scorer.rule_packs.mapping import read_mapping
     from scorer.rule_packs.pack import read_pack
@@ -168,7 +168,7 @@ def write(
         name=name,
     )
     rules = BundleRules(text, read_lists(given_lists(rule_list)))
-    found = compile_action_rules(rules, inspection.data.features, inspection.actions)
+    found = Bundle.load(inspection.path).check_rules(rules)
     if isinstance(found, tuple):
         faults = [f"{output}: {fault}" for fault in found]
         raise BundleError("\n".join([*faults, "nothing is written; correct the mapping or the own rules"]))

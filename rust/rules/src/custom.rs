@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Greatest number of operands of a declared function.
-pub const MAX_OPERANDS: usize = 16;
+pub(crate) const MAX_OPERANDS: usize = 16;
 
 /// A function that conditions can call by its name. Its operands and its result are doubles.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,6 +12,7 @@ mod drain;
 mod explanations;
 mod faults;
 mod floods;
+mod functions;
 mod identity;
 mod lanes;
 mod observe;

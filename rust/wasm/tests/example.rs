@@ -1,7 +1,5 @@
 //! The functions of `examples/functions`, as they are in the repository, against the same functions here.
 
-mod support;
-
 use std::sync::Arc;
 
 use scorer_wasm::limits::DEFAULT_FUEL;

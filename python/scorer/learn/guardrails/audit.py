@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scorer.bundle import Bundle, Inspection, inspect
 from scorer.bundle.eligibility import Eligibility
 from scorer.bundle.models import PolicySpec
-from scorer.bundle.rules import BundleRules, CompiledRules, compile_action_rules
+from scorer.bundle.rules import BundleRules, CompiledRules
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience
 from scorer.learn.guardrails.caps import policy_of
@@ -222,7 +222,7 @@ def audit(
 def _compiled(inspection: Inspection, rules: BundleRules | None) -> CompiledRules | None:
     if rules is None:
         return Bundle.load(inspection.path).rules if inspection.rules else None
-    found = compile_action_rules(rules, inspection.data.features, inspection.actions)
+    found = Bundle.load(inspection.path).check_rules(rules)
     if isinstance(found, tuple):
         raise DataError("\n".join(f"rules: {fault}" for fault in found))
     return found

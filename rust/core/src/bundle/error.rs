@@ -150,7 +150,7 @@ pub enum BundleError {
         source: Box<scorer_onnx::NetError>,
     },
     /// The functions were refused.
-    #[error("functions.json: {0}; correct it and rebuild the bundle")]
+    #[error("functions.json: {0}")]
     Functions(String),
     /// A module of functions was refused.
     #[error("{file}: {source}")]

@@ -7,28 +7,28 @@ use scorer_wasm::limits::DEFAULT_FUEL;
 use scorer_wasm::{Function, Instances, Library, Module, ModuleError};
 
 /// Compiles a module from its text.
-pub fn module(text: &str) -> Result<Module, ModuleError> {
+pub(crate) fn module(text: &str) -> Result<Module, ModuleError> {
     Module::compile(&wat::parse_str(text).unwrap())
 }
 
 /// A function `f` of a module, ready to be called.
-pub fn ready(text: &str, fuel: u64) -> Instances {
+pub(crate) fn ready(text: &str, fuel: u64) -> Instances {
     library(text, &["f"], fuel).start(|_| true)
 }
 
 /// Functions of a module.
-pub fn library(text: &str, exports: &[&str], fuel: u64) -> Arc<Library> {
+pub(crate) fn library(text: &str, exports: &[&str], fuel: u64) -> Arc<Library> {
     let functions: Vec<Function> =
         exports.iter().map(|export| Function { module: 0, export: (*export).to_owned(), fuel }).collect();
     Arc::new(Library::new(vec![Arc::new(module(text).unwrap())], &functions).unwrap())
 }
 
 /// Calls the function `f` of a module once.
-pub fn call(text: &str, arguments: &[f64]) -> Result<f64, scorer_wasm::Fault> {
+pub(crate) fn call(text: &str, arguments: &[f64]) -> Result<f64, scorer_wasm::Fault> {
     ready(text, DEFAULT_FUEL).call(0, arguments)
 }
 
 /// A module with one function of one double and this body.
-pub fn of_body(body: &str) -> String {
+pub(crate) fn of_body(body: &str) -> String {
     format!("(module (func (export \"f\") (param $x f64) (result f64) {body}))")
 }
