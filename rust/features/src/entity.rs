@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::definition::{Feature, FeatureSet, Window};
-use crate::event::Event;
+use crate::event::Fields;
 use crate::slot::Slot;
 use crate::tiles;
 
@@ -54,15 +54,15 @@ impl EntityKind {
         };
         let kinds = set.entities().into_iter().map(|entity| {
             let features = features(entity);
-            let (slots, slot_of) = Slot::all(&features);
+            let (slots, slot_of) = Slot::all(set, &features);
             EntityKind { name: entity.to_owned(), features, slots, slot_of }
         });
         kinds.filter(|kind| !kind.features.is_empty()).collect()
     }
 
-    /// Whether a feature aggregates events of a kind.
-    pub(crate) fn reads(&self, event: &str) -> bool {
-        self.features.iter().any(|feature| feature.event == event)
+    /// Whether a feature aggregates events of a kind, by its position in the set.
+    pub(crate) fn reads(&self, event: usize) -> bool {
+        self.slots.iter().any(|slot| slot.reads(event))
     }
 
     /// Position of the slot of a feature.
@@ -81,14 +81,23 @@ impl EntityState {
         EntityState { newest_us: i64::MIN, data }
     }
 
-    fn apply(&mut self, kind: &EntityKind, event: &Event<'_>, received_at_us: i64) {
+    fn apply(&mut self, kind: &EntityKind, event: &Fields<'_>, received_at_us: i64) {
         self.newest_us = self.newest_us.max(event.occurred_at_us);
+        // All slots grow by one allocation.
+        let growth = self
+            .slots(kind)
+            .map(|(_, slot, state)| slot.part(event).map_or(0, |part| tiles::growth(slot, state, part)));
+        let growth = growth.sum();
+        self.data.reserve_exact(growth);
         let mut at = 0;
         for slot in &kind.slots {
             if let Some(part) = slot.part(event) {
                 tiles::add(slot, &mut self.data, at, part, received_at_us);
             }
             at += tiles::length(slot, self.data.get(at..).unwrap_or_default());
+        }
+        if self.data.capacity() > self.data.len() + self.data.len() / 8 + 64 {
+            self.data.shrink_to_fit();
         }
     }
 
@@ -152,7 +161,7 @@ impl Entities {
     }
 
     /// Applies an event of the key.
-    pub(crate) fn apply(&mut self, kind: &EntityKind, key: &str, event: &Event<'_>, received_at_us: i64) {
+    pub(crate) fn apply(&mut self, kind: &EntityKind, key: &str, event: &Fields<'_>, received_at_us: i64) {
         if let Some(state) = self.keys.get_mut(key) {
             let before = state.bytes();
             state.apply(kind, event, received_at_us);
@@ -163,6 +172,13 @@ impl Entities {
         state.apply(kind, event, received_at_us);
         self.bytes += key.len() + ALLOCATION + state.bytes();
         self.keys.insert(key.into(), state);
+    }
+
+    /// Removes the state of a key. Returns whether there was any.
+    pub(crate) fn remove(&mut self, key: &str) -> bool {
+        let Some(state) = self.keys.remove(key) else { return false };
+        self.bytes = self.bytes.saturating_sub(key.len() + ALLOCATION + state.bytes());
+        true
     }
 
     /// Removes the entities whose newest event is oldest, until at most `limit` bytes are left. Returns their number.
