@@ -62,7 +62,8 @@ pub(crate) fn recover(
     let (tables, positions) = snapshot.unwrap_or_else(|| (empty(salt), Positions::default()));
     report.snapshot_entities = tables.size().0;
     let mut files = segments::list(fs, directory).map_err(fail)?;
-    let (mut last, mut replayed) = (positions.greatest, 0);
+    // A new event has a sequence that neither the snapshot nor an erasure covers, also if the events before are lost.
+    let (mut last, mut replayed) = (positions.greatest.max(erasures.last()), 0);
     for at in 0..files.len() {
         let next = files.get(at + 1).map(|next| next.first);
         let Some(file) = files.get_mut(at) else { break };

@@ -276,7 +276,8 @@ impl Positions {
             let (key, newest_us) = (reader.str()?, reader.number()?);
             let length = usize::try_from(reader.number()?).ok()?;
             let data = reader.take(length)?;
-            if !erasures.covers(entity, key, at + 1) && !state.restore(kind, key, newest_us, data) {
+            // An entity that a snapshot has is of before an erasure at the same event: afterwards, only a later event has it.
+            if !erasures.covers(entity, key, at) && !state.restore(kind, key, newest_us, data) {
                 return None;
             }
         }
