@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scorer.cli import TYPER_OPTIONS
+from scorer.commands.control import Address, Reason, control_address, print_message, user
 from scorer.commands.output import print_json, print_table, short
 
 if TYPE_CHECKING:
@@ -46,6 +47,39 @@ def check(file: SetFile) -> None:
 
     declared = read_set(file)
     typer.echo(f"{declared.label}: {len(declared.features)} features, digest {set_digest(declared)}")
+
+
+@app.command()
+def forget(
+    entity: Annotated[str, typer.Argument(metavar="ENTITY", help="Name of the entity, such as card.")],
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY", help='Key, as requests state it; "-" reads it from the first line of standard input.'
+        ),
+    ],
+    address: Address = None,
+    reason: Reason = "",
+    json: Json = False,
+) -> None:
+    """Remove an entity from the store of computed features of a running server.
+
+    Its state is gone when the command ends, and its key is removed from the files of the store afterwards. Run
+    the command for every server.
+    """
+    from scorer.control import client
+    from scorer.v1 import control_pb2 as pb
+
+    if key == "-":
+        key = typer.get_text_stream("stdin").readline().rstrip("\r\n")
+    target = control_address(address)
+    with client.connected(target) as stub:
+        wanted = pb.ForgetEntityRequest(entity=entity, key=key, by=user(), reason=reason)
+        done = client.call(stub.ForgetEntity, wanted, target)
+    if json:
+        print_message(done)
+        return
+    typer.echo("forgotten" if done.known else "the entity had no state; its key is removed from files")
 
 
 @app.command()

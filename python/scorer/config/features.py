@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from scorer.config.fields import Directory, OptionalPath, Section
-from scorer.errors import ConfigError
+from scorer.features import FeatureSetError, canonical_json, read_set
 
 
 class FeatureSettings(Section):
@@ -18,9 +18,9 @@ class FeatureSettings(Section):
     sets: list[Directory] = Field(
         default=[],
         max_length=64,
-        description="Files of feature sets in their canonical JSON form. A bundle with computed features is "
+        description="Files of feature sets: TOML, or JSON. A bundle with computed features is "
         "loaded only if these sets have its features with the same definitions.",
-        examples=[["card-behaviour.json"]],
+        examples=[["card-behaviour.toml"]],
     )
     directory: OptionalPath = Field(
         default=None,
@@ -55,7 +55,7 @@ def feature_config(features: FeatureSettings) -> dict[str, Any] | None:
     """Convert the settings to the configuration of the data plane; None without feature sets.
 
     Raises:
-        ConfigError: A file cannot be read, or is not JSON.
+        FeatureSetError: A file cannot be read, or its feature set breaks a rule.
     """
     if not features.sets:
         return None
@@ -69,10 +69,6 @@ def feature_config(features: FeatureSettings) -> dict[str, Any] | None:
 
 def _definition(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f'features.sets: "{path}" cannot be read: {error.strerror or error}') from None
-    except ValueError as error:
-        raise ConfigError(
-            f'features.sets: "{path}" is not JSON ({error}); name the canonical form of a feature set'
-        ) from None
+        return json.loads(canonical_json(read_set(path)))
+    except FeatureSetError as error:
+        raise FeatureSetError("\n".join(f"features.sets: {line}" for line in str(error).splitlines())) from None

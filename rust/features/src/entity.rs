@@ -1,14 +1,16 @@
 //! The entities of one name in one set: the features that a set declares for it, and the state of every key.
 
-use std::collections::HashMap;
+use hashbrown::HashTable;
 
 use crate::definition::{Feature, FeatureSet, Window};
 use crate::event::Fields;
+use crate::kinds::MAX_KEY;
 use crate::slot::Slot;
+use crate::state;
 use crate::tiles;
 
-/// Bytes of a key in the table, with its control byte.
-const ENTRY: usize = size_of::<(Box<str>, EntityState)>() + 1;
+/// Bytes of an entity in the table, with its control byte.
+const ENTRY: usize = size_of::<EntityState>() + 1;
 /// Bytes that the allocator adds to an allocation, on average.
 const ALLOCATION: usize = 16;
 
@@ -29,14 +31,18 @@ pub(crate) struct EntityKind {
 pub(crate) struct EntityState {
     /// Time of the newest event.
     newest_us: i64,
-    /// The states of the slots, one after the other.
+    /// Length of the key in one byte, the key, and the states of the slots, one after the other. One allocation has all, so
+    /// that a read waits for memory once.
     data: Vec<u8>,
 }
 
 /// The states of the keys of one shard.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Entities {
-    keys: HashMap<Box<str>, EntityState>,
+    keys: HashTable<EntityState>,
+    /// Salt and position of the kind, for the hashes of keys.
+    salt: u128,
+    kind: usize,
     /// Memory of keys and states in bytes, without the table.
     bytes: usize,
 }
@@ -74,11 +80,26 @@ impl EntityKind {
 // === impl EntityState ===
 
 impl EntityState {
-    fn new(kind: &EntityKind) -> EntityState {
-        let mut data = Vec::new();
-        kind.slots.iter().for_each(|slot| tiles::empty(slot, &mut data));
-        data.shrink_to_fit();
-        EntityState { newest_us: i64::MIN, data }
+    /// An entity without events, or with the states of its slots.
+    fn new(kind: &EntityKind, key: &str, newest_us: i64, states: Option<&[u8]>) -> EntityState {
+        let mut data = Vec::with_capacity(1 + key.len() + states.map_or(64, <[u8]>::len));
+        // The rules for events limit a key to less than 256 bytes.
+        data.push(key.len() as u8);
+        data.extend_from_slice(key.as_bytes());
+        match states {
+            Some(states) => data.extend_from_slice(states),
+            None => kind.slots.iter().for_each(|slot| tiles::empty(slot, &mut data)),
+        }
+        EntityState { newest_us, data }
+    }
+
+    fn split(&self) -> (&[u8], &[u8]) {
+        let Some((length, rest)) = self.data.split_first() else { return (&[], &[]) };
+        rest.split_at_checked(usize::from(*length)).unwrap_or((rest, &[]))
+    }
+
+    fn key(&self) -> &[u8] {
+        self.split().0
     }
 
     fn apply(&mut self, kind: &EntityKind, event: &Fields<'_>, received_at_us: i64) {
@@ -89,7 +110,7 @@ impl EntityState {
             .map(|(_, slot, state)| slot.part(event).map_or(0, |part| tiles::growth(slot, state, part)));
         let growth = growth.sum();
         self.data.reserve_exact(growth);
-        let mut at = 0;
+        let mut at = 1 + self.key().len();
         for slot in &kind.slots {
             if let Some(part) = slot.part(event) {
                 tiles::add(slot, &mut self.data, at, part, received_at_us);
@@ -106,7 +127,7 @@ impl EntityState {
         &'a self,
         kind: &'a EntityKind,
     ) -> impl Iterator<Item = (usize, &'a Slot, &'a [u8])> {
-        let mut rest = self.data.as_slice();
+        let mut rest = self.split().1;
         kind.slots.iter().enumerate().map(move |(position, slot)| {
             let (state, after) = rest.split_at_checked(tiles::length(slot, rest)).unwrap_or((rest, &[]));
             rest = after;
@@ -116,7 +137,7 @@ impl EntityState {
 
     /// Whether the bytes are the states of all slots.
     fn is_complete(&self, kind: &EntityKind) -> bool {
-        let mut rest = Some(self.data.as_slice());
+        let mut rest = Some(self.split().1);
         for slot in &kind.slots {
             rest = rest.and_then(|bytes| bytes.get(tiles::length(slot, bytes)..));
         }
@@ -131,8 +152,20 @@ impl EntityState {
 // === impl Entities ===
 
 impl Entities {
-    pub(crate) fn get(&self, key: &str) -> Option<&EntityState> {
-        self.keys.get(key)
+    /// No entities of a kind. `salt` and the kind's position are for the hashes of keys.
+    pub(crate) fn new(salt: u128, kind: usize) -> Entities {
+        Entities { keys: HashTable::new(), salt, kind, bytes: 0 }
+    }
+
+    /// The state of a key with this hash.
+    pub(crate) fn get(&self, hash: u64, key: &str) -> Option<&EntityState> {
+        self.keys.find(hash, |state| state.key() == key.as_bytes())
+    }
+
+    fn insert(&mut self, hash: u64, state: EntityState) {
+        let Entities { keys, salt, kind, bytes } = self;
+        *bytes += state.bytes();
+        keys.insert_unique(hash, state, |state| state::hash(*salt, *kind, state.key()));
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -147,37 +180,54 @@ impl Entities {
 
     /// Every key with the time of its newest event and its state.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, i64, &[u8])> {
-        self.keys.iter().map(|(key, state)| (&**key, state.newest_us, state.data.as_slice()))
+        self.keys.iter().map(|state| {
+            let (key, states) = state.split();
+            (str::from_utf8(key).unwrap_or_default(), state.newest_us, states)
+        })
     }
 
     /// Inserts the state of a key, as [`Entities::all`] returned it. Returns whether it fits the definition.
-    pub(crate) fn restore(&mut self, kind: &EntityKind, key: &str, newest_us: i64, data: &[u8]) -> bool {
-        let state = EntityState { newest_us, data: data.to_vec() };
-        if !state.is_complete(kind) {
-            return false;
+    pub(crate) fn restore(
+        &mut self,
+        kind: &EntityKind,
+        (hash, key): (u64, &str),
+        newest_us: i64,
+        data: &[u8],
+    ) -> bool {
+        let state = EntityState::new(kind, key, newest_us, Some(data));
+        let fits = key.len() <= MAX_KEY && state.is_complete(kind) && self.get(hash, key).is_none();
+        if fits {
+            self.insert(hash, state);
         }
-        self.bytes += key.len() + ALLOCATION + state.bytes();
-        self.keys.insert(key.into(), state).is_none()
+        fits
     }
 
     /// Applies an event of the key.
-    pub(crate) fn apply(&mut self, kind: &EntityKind, key: &str, event: &Fields<'_>, received_at_us: i64) {
-        if let Some(state) = self.keys.get_mut(key) {
+    pub(crate) fn apply(
+        &mut self,
+        kind: &EntityKind,
+        (hash, key): (u64, &str),
+        event: &Fields<'_>,
+        received_at_us: i64,
+    ) {
+        if let Some(state) = self.keys.find_mut(hash, |state| state.key() == key.as_bytes()) {
             let before = state.bytes();
             state.apply(kind, event, received_at_us);
             self.bytes = (self.bytes + state.bytes()).saturating_sub(before);
             return;
         }
-        let mut state = EntityState::new(kind);
+        let mut state = EntityState::new(kind, key, i64::MIN, None);
         state.apply(kind, event, received_at_us);
-        self.bytes += key.len() + ALLOCATION + state.bytes();
-        self.keys.insert(key.into(), state);
+        self.insert(hash, state);
     }
 
     /// Removes the state of a key. Returns whether there was any.
-    pub(crate) fn remove(&mut self, key: &str) -> bool {
-        let Some(state) = self.keys.remove(key) else { return false };
-        self.bytes = self.bytes.saturating_sub(key.len() + ALLOCATION + state.bytes());
+    pub(crate) fn remove(&mut self, hash: u64, key: &str) -> bool {
+        let Ok(entry) = self.keys.find_entry(hash, |state| state.key() == key.as_bytes()) else {
+            return false;
+        };
+        let (state, _) = entry.remove();
+        self.bytes = self.bytes.saturating_sub(state.bytes());
         true
     }
 
@@ -186,21 +236,21 @@ impl Entities {
         let mut removed = 0;
         while self.bytes() > limit && !self.keys.is_empty() {
             // A sixteenth at a time, so that the cost of finding the oldest is shared by many removals.
-            let mut newest: Vec<i64> = self.keys.values().map(|state| state.newest_us).collect();
+            let mut newest: Vec<i64> = self.keys.iter().map(|state| state.newest_us).collect();
             let at = newest.len() / 16;
             let (_, threshold, _) = newest.select_nth_unstable(at);
             let threshold = *threshold;
-            let bytes = &mut self.bytes;
-            self.keys.retain(|key, state| {
+            let Entities { keys, salt, kind, bytes } = self;
+            keys.retain(|state| {
                 let stays = state.newest_us > threshold;
                 if !stays {
-                    *bytes = bytes.saturating_sub(key.len() + ALLOCATION + state.bytes());
+                    *bytes = bytes.saturating_sub(state.bytes());
                     removed += 1;
                 }
                 stays
             });
             // The table is a part of the memory.
-            self.keys.shrink_to_fit();
+            keys.shrink_to_fit(|state| state::hash(*salt, *kind, state.key()));
         }
         removed
     }

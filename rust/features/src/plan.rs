@@ -212,9 +212,7 @@ impl Plan {
                 continue;
             };
             with_key |= 1 << group.entity;
-            let known = state.with(group.kind, key, |entities| {
-                group.read(kind, entities.get(key), now_us, &mut values);
-            });
+            let known = state.with(group.kind, key, |state| group.read(kind, state, now_us, &mut values));
             if known {
                 with_state |= 1 << group.entity;
             }

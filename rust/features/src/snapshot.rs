@@ -243,7 +243,7 @@ impl Positions {
     /// Sequence of the last event that an entity of the snapshot has.
     pub(crate) fn of_entity(&self, set: usize, kind: usize, key: &str) -> u64 {
         let shards = self.sets.get(set).map_or(&[][..], Vec::as_slice);
-        let shard = state::hash(self.salt, kind, key) & shards.len().wrapping_sub(1);
+        let shard = state::shard_of(state::hash(self.salt, kind, key.as_bytes()), shards.len());
         shards.get(shard).copied().flatten().unwrap_or(0)
     }
 

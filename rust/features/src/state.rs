@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use siphasher::sip::SipHasher13;
 
 use crate::definition::FeatureSet;
-use crate::entity::{Entities, EntityKind};
+use crate::entity::{Entities, EntityKind, EntityState};
 use crate::event::{Event, Fields};
 use crate::shard;
 
@@ -31,14 +31,21 @@ pub(crate) struct Target {
     pub(crate) set: usize,
     pub(crate) shard: usize,
     pub(crate) kind: usize,
+    /// Hash of the key.
+    pub(crate) hash: u64,
 }
 
-/// A hash of a key by which its shard is found, also by a later process with the same salt.
-pub(crate) fn hash(salt: u128, kind: usize, key: &str) -> usize {
+/// A hash of a key, also for a later process with the same salt.
+pub(crate) fn hash(salt: u128, kind: usize, key: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new_with_keys((salt >> 64) as u64, salt as u64);
     hasher.write_usize(kind);
-    hasher.write(key.as_bytes());
-    hasher.finish() as usize
+    hasher.write(key);
+    hasher.finish()
+}
+
+/// Position of the shard of a hash. The table of a shard uses the bits below 40 and above 56.
+pub(crate) fn shard_of(hash: u64, shards: usize) -> usize {
+    (hash >> 40) as usize & shards.wrapping_sub(1)
 }
 
 // === impl SetState ===
@@ -47,15 +54,19 @@ impl SetState {
     /// A set without state, whose entities may use this memory in bytes.
     pub(crate) fn new(set: FeatureSet, salt: u128, bytes: u64) -> SetState {
         let kinds = EntityKind::all(&set);
-        let shard = || Mutex::new(Shard(kinds.iter().map(|_| Entities::default()).collect()));
+        let shard = || {
+            let entities = (0..kinds.len()).map(|kind| Entities::new(salt, kind));
+            Mutex::new(Shard(entities.collect()))
+        };
         let count = shard::count(bytes);
         let shard_limit = usize::try_from(bytes).unwrap_or(usize::MAX) / count;
         SetState { shards: (0..count).map(|_| shard()).collect(), kinds, set, shard_limit, salt }
     }
 
-    /// Position of the shard of a key.
-    pub(crate) fn shard_of(&self, kind: usize, key: &str) -> usize {
-        hash(self.salt, kind, key) & (self.shards.len() - 1)
+    /// The place of a key of a kind.
+    pub(crate) fn target(&self, set: usize, kind: usize, key: &str) -> Target {
+        let hash = hash(self.salt, kind, key.as_bytes());
+        Target { set, shard: shard_of(hash, self.shards.len()), kind, hash }
     }
 
     pub(crate) fn lock(&self, shard: usize) -> Option<MutexGuard<'_, Shard>> {
@@ -69,7 +80,7 @@ impl SetState {
             if kind.reads(event_kind)
                 && let Some(key) = event.key(&kind.name)
             {
-                to.push(Target { set, shard: self.shard_of(at, key), kind: at });
+                to.push(self.target(set, at, key));
             }
         }
     }
@@ -79,14 +90,16 @@ impl SetState {
     pub(crate) fn apply(
         &self,
         shard: &mut Shard,
-        at: usize,
+        target: &Target,
         event: &Event<'_>,
         fields: &Fields<'_>,
         received_at_us: i64,
     ) -> u64 {
-        let Some(kind) = self.kinds.get(at) else { return 0 };
-        let (Some(entities), Some(key)) = (shard.0.get_mut(at), event.key(&kind.name)) else { return 0 };
-        entities.apply(kind, key, fields, received_at_us);
+        let Some(kind) = self.kinds.get(target.kind) else { return 0 };
+        let (Some(entities), Some(key)) = (shard.0.get_mut(target.kind), event.key(&kind.name)) else {
+            return 0;
+        };
+        entities.apply(kind, (target.hash, key), fields, received_at_us);
         shard.evict(self.shard_limit)
     }
 
@@ -96,18 +109,23 @@ impl SetState {
     }
 
     /// Calls `read` with the state of a key, under its shard's lock. Returns whether there is state.
-    pub(crate) fn with(&self, kind: usize, key: &str, read: impl FnOnce(&Entities)) -> bool {
-        let Some(shard) = self.lock(self.shard_of(kind, key)) else { return false };
-        let Some(entities) = shard.0.get(kind) else { return false };
-        read(entities);
-        entities.get(key).is_some()
+    pub(crate) fn with(&self, kind: usize, key: &str, read: impl FnOnce(Option<&EntityState>)) -> bool {
+        let target = self.target(0, kind, key);
+        let Some(shard) = self.lock(target.shard) else { return false };
+        let state = shard.0.get(kind).and_then(|entities| entities.get(target.hash, key));
+        read(state);
+        state.is_some()
     }
 
     /// Inserts the state of a key, as it was read before. Returns whether it fits the definition.
     pub(crate) fn restore(&self, at: usize, key: &str, newest_us: i64, data: &[u8]) -> bool {
         let Some(kind) = self.kinds.get(at) else { return false };
-        let Some(mut shard) = self.lock(self.shard_of(at, key)) else { return false };
-        shard.0.get_mut(at).is_some_and(|entities| entities.restore(kind, key, newest_us, data))
+        let target = self.target(0, at, key);
+        let Some(mut shard) = self.lock(target.shard) else { return false };
+        shard
+            .0
+            .get_mut(at)
+            .is_some_and(|entities| entities.restore(kind, (target.hash, key), newest_us, data))
     }
 
     /// Number of entities with state, and their memory in bytes.
@@ -162,7 +180,7 @@ impl Shard {
     }
 
     /// Removes the state of a key. Returns whether there was any.
-    pub(crate) fn remove(&mut self, kind: usize, key: &str) -> bool {
-        self.0.get_mut(kind).is_some_and(|entities| entities.remove(key))
+    pub(crate) fn remove(&mut self, target: &Target, key: &str) -> bool {
+        self.0.get_mut(target.kind).is_some_and(|entities| entities.remove(target.hash, key))
     }
 }

@@ -120,7 +120,7 @@ impl Tables {
                 of_set = Fields::new(&state.set, event).map(|fields| (target.set, fields));
             }
             let Some((_, fields)) = &of_set else { continue };
-            let removed = state.apply(shard, target.kind, event, fields, received_at_us);
+            let removed = state.apply(shard, target, event, fields, received_at_us);
             self.evicted.fetch_add(removed, Relaxed);
             any = true;
         }
@@ -169,7 +169,7 @@ impl Tables {
         let mut targets = Vec::new();
         for (set, state) in self.sets.iter().enumerate() {
             if let Some(kind) = state.kinds.iter().position(|kind| kind.name == entity) {
-                targets.push(Target { set, shard: state.shard_of(kind, key), kind });
+                targets.push(state.target(set, kind, key));
             }
         }
         if targets.is_empty() {
@@ -181,7 +181,7 @@ impl Tables {
         for target in targets.iter() {
             let shard =
                 shards.iter_mut().find(|(set, shard, _)| (*set, *shard) == (target.set, target.shard));
-            removed |= shard.is_some_and(|(_, _, shard)| shard.remove(target.kind, key));
+            removed |= shard.is_some_and(|(_, _, shard)| shard.remove(target, key));
         }
         then();
         Some(removed)

@@ -45,7 +45,7 @@ mod tracing;
 
 pub use config::{FeatureConfig, Role, ServerConfig, SocketMode, TracingConfig};
 pub use error::ServerError;
-pub use features::StoreStatus;
+pub use features::{ForgetEntityError, Forgotten, StoreStatus};
 pub use rollout::LoadFor;
 pub use run::Addresses;
 pub use scorer_engine::{
