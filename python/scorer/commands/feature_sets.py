@@ -55,7 +55,8 @@ def forget(
     key: Annotated[
         str,
         typer.Argument(
-            metavar="KEY", help='Key, as requests state it; "-" reads it from the first line of standard input.'
+            metavar="KEY",
+            help='Key, as requests state it; "-" reads it from the first line of standard input.',
         ),
     ],
     address: Address = None,
@@ -64,8 +65,8 @@ def forget(
 ) -> None:
     """Remove an entity from the store of computed features of a running server.
 
-    Its state is gone when the command ends, and its key is removed from the files of the store afterwards. Run
-    the command for every server.
+    Its state is gone when the command ends, and its key is removed from the files of the store afterwards.
+    Run the command for every server.
     """
     from scorer.control import client
     from scorer.v1 import control_pb2 as pb
@@ -101,7 +102,7 @@ def show(file: SetFile, json: Json = False) -> None:
 
 
 def _row(feature: DeclaredFeature) -> tuple[str, ...]:
-    from scorer.features.durations import duration
+    from scorer.durations import shortest_duration
 
     default = "missing" if feature.default is None else f"{feature.default:g}"
     if feature.ratio is not None:
@@ -113,9 +114,9 @@ def _row(feature: DeclaredFeature) -> tuple[str, ...]:
         feature.name,
         feature.entity or "",
         f"{feature.aggregate} of {feature.event}{of}{where}" if not of else f"{feature.aggregate}{of}{where}",
-        f"half-life {duration(length)}" if feature.is_decayed else duration(length),
-        duration(feature.delay) if feature.delay else "-",
-        duration(feature.tile) if feature.tile else "-",
+        f"half-life {shortest_duration(length)}" if feature.is_decayed else shortest_duration(length),
+        shortest_duration(feature.delay) if feature.delay else "-",
+        shortest_duration(feature.tile) if feature.tile else "-",
         default,
     )
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, model_validator
 
 from scorer.config.fields import Directory, OptionalPath, Section
-from scorer.features import FeatureSetError, canonical_json, read_set
 
 
 class FeatureSettings(Section):
@@ -51,24 +50,18 @@ class FeatureSettings(Section):
         return self
 
 
-def feature_config(features: FeatureSettings) -> dict[str, Any] | None:
+def feature_config(features: FeatureSettings, definition: Callable[[Path], Any]) -> dict[str, Any] | None:
     """Convert the settings to the configuration of the data plane; None without feature sets.
 
-    Raises:
-        FeatureSetError: A file cannot be read, or its feature set breaks a rule.
+    Args:
+        features: The settings.
+        definition: Reads the file of a feature set, and returns its canonical form.
     """
     if not features.sets:
         return None
     return {
-        "sets": [_definition(path) for path in features.sets],
+        "sets": [definition(path) for path in features.sets],
         "directory": None if features.directory is None else str(features.directory),
         "memory_bytes": features.memory_mb << 20,
         "sla_share": features.sla_share,
     }
-
-
-def _definition(path: Path) -> Any:
-    try:
-        return json.loads(canonical_json(read_set(path)))
-    except FeatureSetError as error:
-        raise FeatureSetError("\n".join(f"features.sets: {line}" for line in str(error).splitlines())) from None

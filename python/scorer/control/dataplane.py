@@ -17,6 +17,7 @@ from scorer.config.features import feature_config
 from scorer.config.identity import client_tls_config, identity_config, tls_config
 from scorer.config.tracing import tracing_config
 from scorer.control.lanes import LaneTable
+from scorer.features import feature_definition
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +301,7 @@ def server_config(settings: Settings) -> dict[str, Any]:
             if settings.privacy.public_key_file is None
             else str(settings.privacy.public_key_file),
         },
-        "features": feature_config(settings.features),
+        "features": feature_config(settings.features, feature_definition),
         "outcomes": {
             **settings.outcomes.model_dump(),
             "token_keys": None if settings.outcomes.token_keys is None else str(settings.outcomes.token_keys),

@@ -340,9 +340,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         self, request: pb.ForgetEntityRequest, context: Any
     ) -> pb.ForgetEntityResponse:
         """Remove an entity from the store of computed features. Its key is in no event and no message."""
-        forgotten = await asyncio.to_thread(
-            self.controller.plane.forget_entity, request.entity, request.key
-        )
+        forgotten = await asyncio.to_thread(self.controller.plane.forget_entity, request.entity, request.key)
         self.controller.events.warning(
             "feature_entity_forgotten",
             entity=request.entity,
