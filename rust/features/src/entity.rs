@@ -9,8 +9,6 @@ use crate::slot::Slot;
 use crate::state;
 use crate::tiles;
 
-/// Bytes of an entity in the table, with its control byte.
-const ENTRY: usize = size_of::<EntityState>() + 1;
 /// Bytes that the allocator adds to an allocation, on average.
 const ALLOCATION: usize = 16;
 
@@ -174,8 +172,7 @@ impl Entities {
 
     /// Memory in bytes: keys and states with the allocator's share, and the table.
     pub(crate) fn bytes(&self) -> usize {
-        // A table is at most seven eighths full.
-        self.bytes + self.keys.capacity() * 8 / 7 * ENTRY
+        self.bytes + self.keys.allocation_size()
     }
 
     /// Every key with the time of its newest event and its state.
@@ -253,5 +250,88 @@ impl Entities {
             keys.shrink_to_fit(|state| state::hash(*salt, *kind, state.key()));
         }
         removed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::FeatureSet;
+    use crate::event::Event;
+
+    const SECOND: i64 = 1_000_000;
+
+    /// An entity of the reference: key, time of the newest event, and bytes.
+    type Known = (String, i64, usize);
+
+    fn set() -> FeatureSet {
+        let definition = r#"{"name": "s", "version": 1, "events": {"e": {"entities": ["card"], "accept_late": 9000000}},
+            "features": [{"name": "n", "entity": "card", "event": "e", "aggregate": "count", "window": 86400}]}"#;
+        FeatureSet::parse(definition.as_bytes()).unwrap()
+    }
+
+    /// Removes by definition: the oldest sixteenth, with all of the same age, until the bytes are within the limit.
+    fn evict(known: &mut Vec<Known>, table: impl Fn(usize) -> usize, limit: usize) -> usize {
+        let before = known.len();
+        known.sort_by_key(|(_, newest, _)| *newest);
+        while !known.is_empty()
+            && known.iter().map(|(_, _, bytes)| bytes).sum::<usize>() + table(known.len()) > limit
+        {
+            let age = known[known.len() / 16].1;
+            known.retain(|(_, newest, _)| *newest > age);
+        }
+        before - known.len()
+    }
+
+    #[test]
+    fn the_entities_that_are_evicted_are_those_of_a_naive_reference() {
+        let (set, mut state) = (set(), 11_u64);
+        let kinds = EntityKind::all(&set);
+        let mut below = |limit: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % limit
+        };
+        for round in 0..60 {
+            let mut entities = Entities::new(7, 0);
+            let count = 1 + below(400);
+            for number in 0..count {
+                for _ in 0..1 + below(4) {
+                    let key = format!("card-{number}");
+                    let at = 1_800_000_000 * SECOND + below(40) as i64 * 3600 * SECOND;
+                    let event = Event {
+                        kind: "e",
+                        id: "x",
+                        occurred_at_us: at,
+                        keys: &[("card", &key)],
+                        numbers: &[],
+                        texts: &[],
+                    };
+                    let hash = state::hash(7, 0, key.as_bytes());
+                    let fields = Fields::new(&set, &event).unwrap();
+                    entities.apply(&kinds[0], (hash, &key), &fields, at + 50 * 3600 * SECOND);
+                }
+            }
+            let mut known: Vec<Known> = entities
+                .keys
+                .iter()
+                .map(|one| (String::from_utf8(one.key().to_vec()).unwrap(), one.newest_us, one.bytes()))
+                .collect();
+            assert_eq!(
+                entities.bytes,
+                known.iter().map(|(_, _, bytes)| bytes).sum::<usize>(),
+                "round {round}"
+            );
+            // The size of a table after it was shrunk to a number of entities.
+            let table = |count: usize| HashTable::<EntityState>::with_capacity(count).allocation_size();
+            let limit = entities.bytes() * below(100) as usize / 100;
+            let expected = evict(&mut known, table, limit);
+            assert_eq!(entities.evict(limit), expected as u64, "round {round}");
+            let mut left: Vec<String> = entities.all().map(|(key, _, _)| key.to_owned()).collect();
+            let mut kept: Vec<String> = known.into_iter().map(|(key, _, _)| key).collect();
+            left.sort();
+            kept.sort();
+            assert_eq!(left, kept, "round {round}");
+            assert!(entities.bytes() <= limit || left.is_empty(), "round {round}");
+        }
     }
 }

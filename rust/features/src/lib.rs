@@ -17,6 +17,8 @@ mod erasures;
 mod error;
 mod event;
 mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 mod ids;
 mod journal;
 mod kinds;
