@@ -276,5 +276,9 @@ class ClientError(ScorerError):
         return " ".join("".join(parts).split())
 
 
+class FeatureStoreError(ScorerError):
+    """The store of computed features is absent, or cannot write what a call asks for."""
+
+
 class ForkedProcessError(ScorerError):
     """A native object was used in a forked child process."""

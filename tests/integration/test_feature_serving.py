@@ -257,7 +257,8 @@ def test_a_bundle_is_refused_whose_features_the_server_does_not_have(directory: 
     (directory / "cards.json").write_text("{}")
     with start_server(directory, settings(SCORE) + CONFIG, ready=False) as server:
         assert server.wait() != 0
-        assert "features: feature set: missing field `name`" in server.transcript()
+        assert "features.sets: " in server.transcript()
+        assert "name: the key is missing; add it" in server.transcript()
 
 
 def test_a_server_without_feature_sets_records_no_events(tmp_path: Path) -> None:
@@ -324,3 +325,67 @@ def test_keys_are_stored_as_pseudonyms_where_entities_are(directory: Path) -> No
     files = [path for path in directory.rglob("*") if path.is_file() and path.suffix in (".log", ".seg", "")]
     assert any(path.suffix == ".log" for path in files)
     assert not any(b"shopper-card-77" in path.read_bytes() for path in files)
+
+
+def test_the_command_compares_a_log_with_the_offline_values(directory: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sent = [payment(number, card=f"card-{number % 3}", amount=10.0 + number) for number in range(9)]
+    with start_server(directory, settings(SCORE + ACTION) + CONFIG) as server:
+        with Client(server.address, timeout=PATIENT) as client:
+            client.wait_ready()
+            client.record_events(sent)
+            context = {"amount": 50.0, "hour": 15.0}
+            for number in range(3):
+                client.select_action(
+                    SELECT, context, keys={"card": f"card-{number}"}, request_id=f"d{number}"
+                )
+        server.stop()
+    keys = {"id": [f"d{number}" for number in range(3)], "card": [f"card-{number}" for number in range(3)]}
+    pq.write_table(pa.table(keys), directory / "keys.parquet")
+
+    def compare(events: list[Event]) -> Any:
+        columns = {
+            "id": [event.id for event in events],
+            "occurred_at": [event.occurred_at_us for event in events],
+            "card": [event.keys["card"] for event in events],
+            "terminal": [event.keys["terminal"] for event in events],
+            "amount": [event.numbers["amount"] for event in events],
+            "country": [event.texts["country"] for event in events],
+        }
+        pq.write_table(pa.table(columns), directory / "payments.parquet")
+        return scorer_in_process(
+            *("features", "parity", str(directory / "cards.json"), "--checkpoint", SELECT, "--json"),
+            *("--log", str(directory / "decisions"), "--bundles", str(directory / "registry")),
+            *("--events", f"payment={directory / 'payments.parquet'}"),
+            *("--decisions", str(directory / "keys.parquet")),
+        )
+
+    equal = compare(sent)
+    assert equal.returncode == 0, equal.stdout + equal.stderr
+    compared = {one["feature"]: one["compared"] for one in json.loads(equal.stdout)["features"]}
+    assert (compared["payments_1d"], compared["mean_1d"]) == (3, 3)
+    lacks = compare(sent[:-1])
+    assert lacks.returncode == 1, "an event that the files lack"
+    differ = {one["feature"]: one["share"] for one in json.loads(lacks.stdout)["features"]}
+    assert differ["payments_1d"] == pytest.approx(2 / 3)
+
+
+def test_a_server_reads_feature_sets_from_toml(directory: Path) -> None:
+    (directory / "cards.json").unlink()
+    lines = ['name = "cards"', "version = 1", "[events.payment]", 'accept_late = "7d"']
+    lines += ['entities = ["card", "terminal"]', 'numbers = ["amount"]', 'texts = ["country"]']
+    for feature in SET["features"]:
+        lines.append("[[features]]")
+        lines += [f"{key} = {json.dumps(value)}" for key, value in feature.items()]
+    (directory / "cards.toml").write_text("\n".join(lines))
+    config = CONFIG.replace("cards.json", "cards.toml")
+    with start_server(directory, settings(SCORE) + config) as server:
+        with Client(server.address, timeout=PATIENT) as client:
+            client.wait_ready()
+            client.record_events([payment(number) for number in range(5)])
+            answer = client.score(FRAUD, row(), keys={"card": "card-1"})
+            assert answer.served.features_defaulted == ""
+            assert answer.score == client.score(FRAUD, row(count_24h=5.0)).score
+        assert server.status()["feature_store"]["sets"] == ["cards@1"]

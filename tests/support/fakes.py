@@ -160,6 +160,11 @@ class FakeDataPlane:
     def note_registry(self, reachable: bool, last_seen_ms: int) -> None:
         self.registry = (reachable, last_seen_ms)
 
+    def forget_entity(self, entity: str, key: str) -> Mapping[str, Any]:
+        """Accept every entity, which then has no state any more."""
+        self.calls.append(f"forget {entity}")
+        return {"known": True, "pending": 1}
+
     def note_quarantined(self, bundles: int) -> None:
         self.quarantined = bundles
 

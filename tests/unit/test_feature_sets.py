@@ -162,6 +162,46 @@ def test_events_are_counted_by_what_became_of_them_and_output_is_repeatable(tmp_
     assert sorted(path.name for path in outs[0].parent.iterdir()) == ["a", "b"]
 
 
+def test_the_command_builds_a_table_and_reports_what_became_of_events(tmp_path):
+    import pyarrow.parquet as pq
+
+    set_file, out = tmp_path / "set.json", tmp_path / "training.parquet"
+    counts = ["payment", "fraud"]
+    set_file.write_bytes(
+        canonical_json(
+            declared(
+                *({**COUNT, "name": f"of_{kind}", "event": kind, "entity": "terminal"} for kind in counts)
+            )
+        )
+    )
+    pq.write_table(payments(20), tmp_path / "payments.parquet")
+    frauds = pa.table({"id": ["a", "a"], "occurred_at": [10 * DAY] * 2, "terminal": ["t"] * 2})
+    pq.write_table(frauds, tmp_path / "frauds.parquet")
+    times = [day * DAY for day in (11, 14)]
+    pq.write_table(pa.table({"at": times, "terminal": ["t", "t"], "label": [1, 0]}), tmp_path / "d.parquet")
+    command = [
+        *("build", str(set_file), "--decisions", str(tmp_path / "d.parquet"), "-o", str(out)),
+        *("--events", f"payment={tmp_path / 'payments.parquet'}", "--time-column", "at"),
+        *("--events", f"fraud={tmp_path / 'frauds.parquet'}", "--received-after", "fraud=2d"),
+    ]
+    run = CliRunner().invoke
+    done = run(app, command)
+    assert done.exit_code == 0, done.output
+    assert "events payment: 20 counted, 0 duplicates" in done.output
+    assert "events fraud: 1 counted, 1 duplicates" in done.output
+    assert "2 decisions, 2 features" in done.output
+    built = pq.read_table(out).to_pydict()
+    assert (built["of_payment"], built["of_fraud"], built["label"]) == ([6, 6], [0, 1], [1, 0])
+    for wrong, message in [
+        (["--received-after", "refund=2d"], "no --events of this kind"),
+        (["--received-after", "fraud=2 days"], "a duration is a whole number"),
+        (["--events", "payment"], "write KIND=FILES"),
+    ]:
+        refused = run(app, [*command, *wrong])
+        assert refused.exit_code == 2
+        assert message in " ".join(refused.output.replace("\u2502", " ").split())
+
+
 @pytest.mark.parametrize(
     ("column", "message"),
     [

@@ -5,7 +5,6 @@ An input is read in one fixed order. `identity` holds what must be unchanged for
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -32,6 +31,7 @@ from scorer.batch.portions import (
     unreadable,
 )
 from scorer.batch.scoring import BatchColumns
+from scorer.bounded_duckdb import bounded_duckdb
 from scorer.errors import BatchError
 
 _PARQUET = frozenset({".parquet", ".pq"})
@@ -310,12 +310,8 @@ class SqlInput:
         """Yield the query as a relation of DuckDB, which is computed as its rows are read."""
         import duckdb
 
-        limits: dict[str, Any] = {"threads": 1, "memory_limit": f"{self._memory >> 20}MiB"}
         try:
-            with (
-                tempfile.TemporaryDirectory(prefix="scorer-sql-") as spill,
-                duckdb.connect(config={**limits, "temp_directory": spill}) as opened,
-            ):
+            with bounded_duckdb(self._memory, threads=1) as opened:
                 statements = opened.extract_statements(self._query)
                 if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                     raise BatchError("--sql: exactly one SELECT is needed; remove other statements")

@@ -140,6 +140,17 @@ def _print_feature_store(store: pb.FeatureStoreStatus) -> None:
         f"  events: {store.recorded:,} recorded, {store.duplicates:,} duplicates, {refused:,} refused; "
         f"journal {store.directory or 'off'}, {size(store.journal_bytes)}"
     )
+    if store.snapshot_at_ms:
+        typer.echo(
+            f"  snapshot of {when(store.snapshot_at_ms)}, {size(store.snapshot_bytes)}; "
+            f"{size(store.replay_bytes)} of events since then"
+        )
+    if store.erasures:
+        typer.echo(
+            f"  {store.erasures:,} erased entities are still in files, since {when(store.oldest_erasure_ms)}"
+        )
+    if store.snapshot_error:
+        typer.echo(f"  SNAPSHOT FAILED: {store.snapshot_error}")
 
 
 def _print_lists(lists: Sequence[pb.ListStatus]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scorer.cli import TYPER_OPTIONS
+from scorer.commands.control import Address, Reason, control_address, print_message, user
 from scorer.commands.output import print_json, print_table, short
 
 if TYPE_CHECKING:
@@ -49,6 +50,40 @@ def check(file: SetFile) -> None:
 
 
 @app.command()
+def forget(
+    entity: Annotated[str, typer.Argument(metavar="ENTITY", help="Name of the entity, such as card.")],
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY",
+            help='Key, as requests state it; "-" reads it from the first line of standard input.',
+        ),
+    ],
+    address: Address = None,
+    reason: Reason = "",
+    json: Json = False,
+) -> None:
+    """Remove an entity from the store of computed features of a running server.
+
+    Its state is gone when the command ends, and its key is removed from the files of the store afterwards.
+    Run the command for every server.
+    """
+    from scorer.control import client
+    from scorer.v1 import control_pb2 as pb
+
+    if key == "-":
+        key = typer.get_text_stream("stdin").readline().rstrip("\r\n")
+    target = control_address(address)
+    with client.connected(target) as stub:
+        wanted = pb.ForgetEntityRequest(entity=entity, key=key, by=user(), reason=reason)
+        done = client.call(stub.ForgetEntity, wanted, target)
+    if json:
+        print_message(done)
+        return
+    typer.echo("forgotten" if done.known else "the entity had no state; its key is removed from files")
+
+
+@app.command()
 def show(file: SetFile, json: Json = False) -> None:
     """Show the features of a set; with --json, its canonical form, which servers and bundles read."""
     from scorer.features import canonical_json, feature_digest, read_set
@@ -67,7 +102,7 @@ def show(file: SetFile, json: Json = False) -> None:
 
 
 def _row(feature: DeclaredFeature) -> tuple[str, ...]:
-    from scorer.features.durations import duration
+    from scorer.durations import shortest_duration
 
     default = "missing" if feature.default is None else f"{feature.default:g}"
     if feature.ratio is not None:
@@ -79,9 +114,9 @@ def _row(feature: DeclaredFeature) -> tuple[str, ...]:
         feature.name,
         feature.entity or "",
         f"{feature.aggregate} of {feature.event}{of}{where}" if not of else f"{feature.aggregate}{of}{where}",
-        f"half-life {duration(length)}" if feature.is_decayed else duration(length),
-        duration(feature.delay) if feature.delay else "-",
-        duration(feature.tile) if feature.tile else "-",
+        f"half-life {shortest_duration(length)}" if feature.is_decayed else shortest_duration(length),
+        shortest_duration(feature.delay) if feature.delay else "-",
+        shortest_duration(feature.tile) if feature.tile else "-",
         default,
     )
 

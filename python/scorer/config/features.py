@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,9 +83,9 @@ class FeatureSettings(Section):
     sets: list[Directory] = Field(
         default=[],
         max_length=64,
-        description="Files of feature sets in their canonical JSON form. A bundle with computed features is "
+        description="Files of feature sets: TOML, or JSON. A bundle with computed features is "
         "loaded only if these sets have its features with the same definitions.",
-        examples=[["card-behaviour.json"]],
+        examples=[["card-behaviour.toml"]],
     )
     source: Literal["store", "redis"] = Field(
         default="store",
@@ -126,17 +126,18 @@ class FeatureSettings(Section):
         return self
 
 
-def feature_config(features: FeatureSettings) -> dict[str, Any] | None:
+def feature_config(features: FeatureSettings, definition: Callable[[Path], Any]) -> dict[str, Any] | None:
     """Convert the settings to the configuration of the data plane; None without feature sets.
 
-    Raises:
-        ConfigError: A file cannot be read, or is not JSON.
+    Args:
+        features: The settings.
+        definition: Reads the file of a feature set, and returns its canonical form.
     """
     if not features.sets:
         return None
     redis = features.redis
     return {
-        "sets": [_definition(path) for path in features.sets],
+        "sets": [definition(path) for path in features.sets],
         "directory": None if features.directory is None else str(features.directory),
         "memory_bytes": features.memory_mb << 20,
         "sla_share": features.sla_share,
@@ -163,14 +164,3 @@ def redis_config(redis: RedisSettings) -> dict[str, Any]:
         "prefix": redis.prefix,
         "timeout_ms": redis.timeout_ms,
     }
-
-
-def _definition(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f'features.sets: "{path}" cannot be read: {error.strerror or error}') from None
-    except ValueError as error:
-        raise ConfigError(
-            f'features.sets: "{path}" is not JSON ({error}); name the canonical form of a feature set'
-        ) from None

@@ -17,6 +17,7 @@ from scorer.config.features import feature_config
 from scorer.config.identity import client_tls_config, identity_config, tls_config
 from scorer.config.tracing import tracing_config
 from scorer.control.lanes import LaneTable
+from scorer.features import feature_definition
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,21 @@ class DataPlane(Protocol):
     def note_registry(self, reachable: bool, last_seen_ms: int) -> None:
         """Set the metrics of whether the registry is reachable, and when it was read last."""
 
+    def forget_entity(self, entity: str, key: str) -> Mapping[str, Any]:
+        """Remove an entity from the store of computed features, and wait until this is on stable storage.
+
+        Args:
+            entity: Name of the entity, such as `card`.
+            key: The key, as requests and events state it.
+
+        Returns:
+            `known`: whether it had state; `pending`: number of erasures whose keys are still in files.
+
+        Raises:
+            ConfigError: No feature set has such entities, or the key breaks a rule.
+            FeatureStoreError: The server has no store, or the erasure is not on stable storage.
+        """
+
     def note_quarantined(self, bundles: int) -> None:
         """Set the metric of the number of bundles in quarantine."""
 
@@ -179,6 +195,11 @@ class NativeDataPlane:
     def note_registry(self, reachable: bool, last_seen_ms: int) -> None:
         """Implement `DataPlane.note_registry` with the extension."""
         self._server.note_registry(reachable, last_seen_ms)
+
+    def forget_entity(self, entity: str, key: str) -> Mapping[str, Any]:
+        """Implement `DataPlane.forget_entity` with the extension."""
+        forgotten: Mapping[str, Any] = json.loads(self._server.forget_entity(entity, key))
+        return forgotten
 
     def note_quarantined(self, bundles: int) -> None:
         """Implement `DataPlane.note_quarantined` with the extension."""
@@ -280,7 +301,7 @@ def server_config(settings: Settings) -> dict[str, Any]:
             if settings.privacy.public_key_file is None
             else str(settings.privacy.public_key_file),
         },
-        "features": feature_config(settings.features),
+        "features": feature_config(settings.features, feature_definition),
         "outcomes": {
             **settings.outcomes.model_dump(),
             "token_keys": None if settings.outcomes.token_keys is None else str(settings.outcomes.token_keys),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import uuid
@@ -28,6 +29,7 @@ from scorer.errors import (
     CheckpointExistsError,
     ConfigError,
     ControlUnavailableError,
+    FeatureStoreError,
     InvalidLanesError,
     InvalidReferenceError,
     LoadError,
@@ -60,6 +62,7 @@ _STATUS: tuple[tuple[type[ScorerError], grpc.StatusCode], ...] = (
     (ManagedCheckpointError, grpc.StatusCode.FAILED_PRECONDITION),
     (StaleLaneTableError, grpc.StatusCode.ABORTED),
     (RegistryError, grpc.StatusCode.FAILED_PRECONDITION),
+    (FeatureStoreError, grpc.StatusCode.FAILED_PRECONDITION),
     (BundleError, grpc.StatusCode.FAILED_PRECONDITION),
     (LoadError, grpc.StatusCode.FAILED_PRECONDITION),
     (SwapError, grpc.StatusCode.FAILED_PRECONDITION),
@@ -331,6 +334,21 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         return pb.SetQuarantineResponse(
             digest=digest, lane_table=self.controller.table.version, answering=answering
         )
+
+    @_answered
+    async def ForgetEntity(  # noqa: N802
+        self, request: pb.ForgetEntityRequest, context: Any
+    ) -> pb.ForgetEntityResponse:
+        """Remove an entity from the store of computed features. Its key is in no event and no message."""
+        forgotten = await asyncio.to_thread(self.controller.plane.forget_entity, request.entity, request.key)
+        self.controller.events.warning(
+            "feature_entity_forgotten",
+            entity=request.entity,
+            known=forgotten["known"],
+            by=_name(request.by),
+            reason=request.reason,
+        )
+        return pb.ForgetEntityResponse(known=forgotten["known"], pending=forgotten["pending"])
 
     def _state(self) -> str:
         if self.controller.is_draining:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from scorer.features.canonical import canonical_json, feature_digest, set_digest
 from scorer.features.declaration import DeclaredFeature, EventKind, FeatureSet
-from scorer.features.reading import FeatureSetError, parse_set, read_set
+from scorer.features.reading import FeatureSetError, feature_definition, parse_set, read_set
 
 __all__ = [
     "DeclaredFeature",
@@ -15,6 +15,7 @@ __all__ = [
     "FeatureSet",
     "FeatureSetError",
     "canonical_json",
+    "feature_definition",
     "feature_digest",
     "parse_set",
     "read_set",

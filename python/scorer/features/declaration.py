@@ -12,7 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from scorer.features.durations import Seconds, duration, seconds
+from scorer.durations import shortest_duration
+from scorer.features.durations import Seconds, seconds
 
 Aggregate = Literal[
     "count",
@@ -144,7 +145,8 @@ class DeclaredFeature(_Model):
         tile = self.tile or 0
         if tile < 1 or self.window % tile or self.delay % tile:
             raise ValueError(
-                f"window and delay are multiples of the tile, {duration(tile)}; change them, or set tile"
+                f"window and delay are multiples of the tile, {shortest_duration(tile)}; change them, "
+                "or set tile"
             )
         if self.window // tile > MAX_TILES:
             raise ValueError(f"the window has more than {MAX_TILES} tiles; set a longer tile")

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from scorer.errors import ConfigError
+from scorer.features.canonical import canonical_json
 from scorer.features.declaration import FeatureSet
 
 MAX_BYTES = 4 << 20
@@ -45,6 +46,18 @@ def read_set(path: str | PathLike[str]) -> FeatureSet:
         form = "JSON" if file.suffix == ".json" else "TOML"
         raise FeatureSetError(f"{file}: it is not {form}: {error}; correct the file") from None
     return parse_set(document, str(file))
+
+
+def feature_definition(path: str | PathLike[str]) -> Any:
+    """Read a feature set, and return its canonical form, as servers take it.
+
+    Args:
+        path: A TOML or JSON file, as for `read_set`.
+
+    Raises:
+        FeatureSetError: The file cannot be read, or breaks a rule.
+    """
+    return json.loads(canonical_json(read_set(path)))
 
 
 def parse_set(document: Mapping[str, Any], where: str = "feature set") -> FeatureSet:

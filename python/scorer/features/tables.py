@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from scorer.bounded_duckdb import bounded_duckdb
 from scorer.errors import ScorerError
 
 if TYPE_CHECKING:
@@ -40,20 +40,13 @@ def database(memory_mb: int, directory: Path | None = None) -> Iterator[duckdb.D
     """
     import duckdb
 
-    with TemporaryDirectory(prefix="scorer-features-", dir=directory) as path:
-        config: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": f"{memory_mb}MB",
-            "temp_directory": path,
-        }
-        connection = duckdb.connect(str(Path(path) / "features.duckdb"), config=config)
+    with bounded_duckdb(memory_mb << 20, directory=directory, tables_on_disk=True) as connection:
         try:
             yield connection
         except duckdb.OutOfMemoryException as error:
             raise FeatureTableError(f"{memory_mb} MB of memory do not suffice: {_line(error)}") from error
         except duckdb.Error as error:
             raise FeatureTableError(f"the tables cannot be processed: {_line(error)}") from error
-        finally:
-            connection.close()
 
 
 def _line(error: Exception) -> str:

@@ -299,6 +299,12 @@ class FeatureStoreStatus(_message.Message):
     REFUSED_FIELD_NUMBER: _builtins.int
     EVICTED_FIELD_NUMBER: _builtins.int
     JOURNAL_BYTES_FIELD_NUMBER: _builtins.int
+    REPLAY_BYTES_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_AT_MS_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_BYTES_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_ERROR_FIELD_NUMBER: _builtins.int
+    ERASURES_FIELD_NUMBER: _builtins.int
+    OLDEST_ERASURE_MS_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """"ok", or the error of the journal."""
     directory: _builtins.str
@@ -311,6 +317,16 @@ class FeatureStoreStatus(_message.Message):
     evicted: _builtins.int
     """Entities that were removed to keep the limit."""
     journal_bytes: _builtins.int
+    replay_bytes: _builtins.int
+    """Events that a start reads after the snapshot."""
+    snapshot_at_ms: _builtins.int
+    """Latest snapshot of this process; 0: there is none."""
+    snapshot_bytes: _builtins.int
+    snapshot_error: _builtins.str
+    """Why the latest snapshot or erasure failed; empty: it did not."""
+    erasures: _builtins.int
+    """Erased entities whose keys are still in files, and the oldest of these erasures."""
+    oldest_erasure_ms: _builtins.int
     @_builtins.property
     def sets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Feature sets, as "name@version"."""
@@ -333,14 +349,75 @@ class FeatureStoreStatus(_message.Message):
         refused: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         evicted: _builtins.int = ...,
         journal_bytes: _builtins.int = ...,
+        replay_bytes: _builtins.int = ...,
+        snapshot_at_ms: _builtins.int = ...,
+        snapshot_bytes: _builtins.int = ...,
+        snapshot_error: _builtins.str = ...,
+        erasures: _builtins.int = ...,
+        oldest_erasure_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "directory", b"directory", "duplicates", b"duplicates", "entities", b"entities", "evicted", b"evicted", "journal_bytes", b"journal_bytes", "max_bytes", b"max_bytes", "recorded", b"recorded", "refused", b"refused", "sets", b"sets", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "directory", b"directory", "duplicates", b"duplicates", "entities", b"entities", "erasures", b"erasures", "evicted", b"evicted", "journal_bytes", b"journal_bytes", "max_bytes", b"max_bytes", "oldest_erasure_ms", b"oldest_erasure_ms", "recorded", b"recorded", "refused", b"refused", "replay_bytes", b"replay_bytes", "sets", b"sets", "snapshot_at_ms", b"snapshot_at_ms", "snapshot_bytes", b"snapshot_bytes", "snapshot_error", b"snapshot_error", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FeatureStoreStatus: _TypeAlias = FeatureStoreStatus  # noqa: Y015
+
+@_typing.final
+class ForgetEntityRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTITY_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    entity: _builtins.str
+    """Name of the entity in the feature sets, such as "card"."""
+    key: _builtins.str
+    """Key, as requests and events state it."""
+    by: _builtins.str
+    """User and reason for the log of the server."""
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        entity: _builtins.str = ...,
+        key: _builtins.str = ...,
+        by: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "entity", b"entity", "key", b"key", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetEntityRequest: _TypeAlias = ForgetEntityRequest  # noqa: Y015
+
+@_typing.final
+class ForgetEntityResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KNOWN_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    known: _builtins.bool
+    """Whether the entity had state."""
+    pending: _builtins.int
+    """Erasures whose keys are still in files, this one included."""
+    def __init__(
+        self,
+        *,
+        known: _builtins.bool = ...,
+        pending: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["known", b"known", "pending", b"pending"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetEntityResponse: _TypeAlias = ForgetEntityResponse  # noqa: Y015
 
 @_typing.final
 class ListStatus(_message.Message):

@@ -84,6 +84,11 @@ class ControlServiceStub:
                 request_serializer=scorer_dot_v1_dot_control__pb2.SetQuarantineRequest.SerializeToString,
                 response_deserializer=scorer_dot_v1_dot_control__pb2.SetQuarantineResponse.FromString,
                 _registered_method=True)
+        self.ForgetEntity = channel.unary_unary(
+                '/scorer.v1.ControlService/ForgetEntity',
+                request_serializer=scorer_dot_v1_dot_control__pb2.ForgetEntityRequest.SerializeToString,
+                response_deserializer=scorer_dot_v1_dot_control__pb2.ForgetEntityResponse.FromString,
+                _registered_method=True)
 
 
 class ControlServiceServicer:
@@ -168,6 +173,16 @@ class ControlServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForgetEntity(self, request, context):
+        """Removes the state of one entity from the store of computed features. When the call
+        returns, the state is not in memory and does not return with a restart; its key is
+        removed from the files of the store afterwards. Repeating the call is safe. Events
+        that are recorded later count again. Every server has a store of its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -220,6 +235,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.SetQuarantine,
                     request_deserializer=scorer_dot_v1_dot_control__pb2.SetQuarantineRequest.FromString,
                     response_serializer=scorer_dot_v1_dot_control__pb2.SetQuarantineResponse.SerializeToString,
+            ),
+            'ForgetEntity': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetEntity,
+                    request_deserializer=scorer_dot_v1_dot_control__pb2.ForgetEntityRequest.FromString,
+                    response_serializer=scorer_dot_v1_dot_control__pb2.ForgetEntityResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -492,6 +512,33 @@ class ControlService:
             '/scorer.v1.ControlService/SetQuarantine',
             scorer_dot_v1_dot_control__pb2.SetQuarantineRequest.SerializeToString,
             scorer_dot_v1_dot_control__pb2.SetQuarantineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetEntity(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scorer.v1.ControlService/ForgetEntity',
+            scorer_dot_v1_dot_control__pb2.ForgetEntityRequest.SerializeToString,
+            scorer_dot_v1_dot_control__pb2.ForgetEntityResponse.FromString,
             options,
             channel_credentials,
             insecure,

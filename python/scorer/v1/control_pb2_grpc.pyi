@@ -67,6 +67,12 @@ class ControlServiceStub:
     not loaded again. Other lanes or the previous ones replace it where it answers, if
     there are any. The quarantine is kept across restarts.
     """
+    ForgetEntity: _grpc.UnaryUnaryMultiCallable[_control_pb2.ForgetEntityRequest, _control_pb2.ForgetEntityResponse]
+    """Removes the state of one entity from the store of computed features. When the call
+    returns, the state is not in memory and does not return with a restart; its key is
+    removed from the files of the store afterwards. Repeating the call is safe. Events
+    that are recorded later count again. Every server has a store of its own.
+    """
 
 @_typing.type_check_only
 class ControlServiceAsyncStub(ControlServiceStub):
@@ -104,6 +110,12 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """Puts a bundle into quarantine, or lifts its quarantine. A bundle in quarantine is
     not loaded again. Other lanes or the previous ones replace it where it answers, if
     there are any. The quarantine is kept across restarts.
+    """
+    ForgetEntity: _aio.UnaryUnaryMultiCallable[_control_pb2.ForgetEntityRequest, _control_pb2.ForgetEntityResponse]  # type: ignore[assignment]
+    """Removes the state of one entity from the store of computed features. When the call
+    returns, the state is not in memory and does not return with a restart; its key is
+    removed from the files of the store afterwards. Repeating the call is safe. Events
+    that are recorded later count again. Every server has a store of its own.
     """
 
 class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -199,6 +211,18 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         """Puts a bundle into quarantine, or lifts its quarantine. A bundle in quarantine is
         not loaded again. Other lanes or the previous ones replace it where it answers, if
         there are any. The quarantine is kept across restarts.
+        """
+
+    @_abc_1.abstractmethod
+    def ForgetEntity(
+        self,
+        request: _control_pb2.ForgetEntityRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ForgetEntityResponse, _abc.Awaitable[_control_pb2.ForgetEntityResponse]]:
+        """Removes the state of one entity from the store of computed features. When the call
+        returns, the state is not in memory and does not return with a restart; its key is
+        removed from the files of the store afterwards. Repeating the call is safe. Events
+        that are recorded later count again. Every server has a store of its own.
         """
 
 def add_ControlServiceServicer_to_server(servicer: ControlServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -2,12 +2,16 @@
 //! every new error must be added here.
 
 use pyo3::prelude::*;
-use scorer_server::{ListError, LoadError, ServerError, SwapError, UnloadError, WriteError};
+use scorer_features::ForgetError;
+use scorer_server::{
+    ForgetEntityError, ListError, LoadError, ServerError, SwapError, UnloadError, WriteError,
+};
 
 mod python {
     pyo3::import_exception!(scorer.errors, ConfigError);
     pyo3::import_exception!(scorer.errors, FeedError);
     pyo3::import_exception!(scorer.errors, FeedUnavailableError);
+    pyo3::import_exception!(scorer.errors, FeatureStoreError);
     pyo3::import_exception!(scorer.errors, ForkedProcessError);
     pyo3::import_exception!(scorer.errors, LoadError);
     pyo3::import_exception!(scorer.errors, LogError);
@@ -30,6 +34,7 @@ enum Class {
     Config,
     Feed,
     FeedUnavailable,
+    FeatureStore,
     Forked,
     Load,
     LoadTest,
@@ -95,6 +100,22 @@ impl From<ServerError> for Failure {
             ServerError::Config(_) | ServerError::Identity(_) | ServerError::Checkpoint(_) => Class::Config,
             ServerError::Log(_) => Class::Log,
             ServerError::Bind(_) | ServerError::Start { .. } | ServerError::Stopped => Class::Server,
+        };
+        Failure::new(class, error)
+    }
+}
+
+impl From<ForgetEntityError> for Failure {
+    fn from(error: ForgetEntityError) -> Failure {
+        let class = match &error {
+            ForgetEntityError::Privacy(_)
+            | ForgetEntityError::Store(ForgetError::UnknownEntity { .. } | ForgetError::Key { .. }) => {
+                Class::Config
+            }
+            ForgetEntityError::NoStore
+            | ForgetEntityError::Store(ForgetError::TooMany { .. } | ForgetError::Write(_)) => {
+                Class::FeatureStore
+            }
         };
         Failure::new(class, error)
     }
@@ -194,6 +215,7 @@ impl From<Failure> for PyErr {
         let Failure { class, message } = failure;
         match class {
             Class::Config => python::ConfigError::new_err(message),
+            Class::FeatureStore => python::FeatureStoreError::new_err(message),
             Class::Forked => python::ForkedProcessError::new_err(message),
             Class::Load => python::LoadError::new_err(message),
             Class::LoadTest => python::LoadTestError::new_err(message),

@@ -100,6 +100,12 @@ impl FeatureStore {
         Ok(PyBytes::new(py, &read.map_err(Failure::features)?))
     }
 
+    /// Removes the state of an entity. Returns whether there was any.
+    fn forget(&self, py: Python<'_>, entity: &str, key: &str) -> PyResult<bool> {
+        let forgotten = py.detach(|| self.store.forget(entity, key));
+        Ok(forgotten.map_err(|error| Failure::features(error.to_string()))?)
+    }
+
     /// Counts and sizes, as JSON.
     fn stats(&self, py: Python<'_>) -> String {
         let (stats, recovery) = py.detach(|| (self.store.stats(), self.store.recovery().clone()));
@@ -114,6 +120,8 @@ impl FeatureStore {
             "journal_bytes": stats.journal_bytes,
             "journal_error": stats.journal_error,
             "recovered": recovery.events,
+            "snapshots": stats.snapshot.written,
+            "erasures": stats.snapshot.erasures,
         })
         .to_string()
     }

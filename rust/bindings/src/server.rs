@@ -67,6 +67,12 @@ impl Server {
         Ok(())
     }
 
+    /// Removes an entity from the store of computed features. Returns JSON: `known` and `pending`.
+    fn forget_entity(&self, py: Python<'_>, entity: &str, key: &str) -> PyResult<String> {
+        let inner = self.here()?;
+        enter(py, || json(&inner.forget_entity(entity, key)?))
+    }
+
     /// Records for the metrics how many bundles are in quarantine.
     fn note_quarantined(&self, bundles: u64) -> PyResult<()> {
         self.here()?.note_quarantined(bundles);

@@ -10,7 +10,7 @@ use crate::SECOND;
 use crate::definition::FeatureSet;
 use crate::entity::EntityState;
 use crate::error::{EventError, PlanError};
-use crate::event::Event;
+use crate::event::{Event, Fields};
 use crate::ids::Ids;
 use crate::kinds::{self, EventKind};
 use crate::plan::{Known, Plan};
@@ -69,7 +69,7 @@ impl Blobs {
     pub fn new(sets: Vec<FeatureSet>) -> Blobs {
         let start = |set: &FeatureSet| set.digest().first_chunk().copied().unwrap_or_default();
         let digests = sets.iter().map(start).collect();
-        Blobs { sets: sets.into_iter().map(SetState::new).collect(), digests }
+        Blobs { sets: sets.into_iter().map(|set| SetState::new(set, 0, 0)).collect(), digests }
     }
 
     /// The sets.
@@ -159,7 +159,7 @@ impl Changes {
     /// Changes of the only set of `blobs`.
     #[must_use]
     pub fn new(blobs: Arc<Blobs>) -> Changes {
-        Changes { kinds: kinds::all(&blobs.sets, 0), blobs, states: HashMap::new() }
+        Changes { kinds: kinds::all(&blobs.sets, 0, 0), blobs, states: HashMap::new() }
     }
 
     /// Checks an event.
@@ -187,10 +187,12 @@ impl Changes {
         &'s self,
         event: &Event<'e>,
     ) -> impl Iterator<Item = (usize, &'s str, &'e str)> + use<'s, 'e> {
-        let kinds = self.blobs.sets.first().map_or(&[][..], |state| &state.kinds);
+        let set = self.blobs.sets.first();
         let event = *event;
+        let read = set.and_then(|state| state.set.events().keys().position(|kind| *kind == event.kind));
+        let kinds = set.map_or(&[][..], |state| &state.kinds);
         kinds.iter().enumerate().filter_map(move |(at, kind)| {
-            kind.reads(event.kind).then(|| Some((at, kind.name.as_str(), event.key(&kind.name)?)))?
+            kind.reads(read?).then(|| Some((at, kind.name.as_str(), event.key(&kind.name)?)))?
         })
     }
 
@@ -212,10 +214,11 @@ impl Changes {
     /// Applies an event to the states that were loaded for its entities.
     pub fn apply(&mut self, event: &Event<'_>, received_at_us: i64) {
         let Some(set) = self.blobs.sets.first() else { return };
-        for (at, kind) in set.kinds.iter().enumerate().filter(|(_, kind)| kind.reads(event.kind)) {
+        let Some(fields) = Fields::new(&set.set, event) else { return };
+        for (at, kind) in set.kinds.iter().enumerate().filter(|(_, kind)| kind.reads(fields.kind)) {
             let Some(key) = event.key(&kind.name) else { continue };
             let Some(state) = self.states.get_mut(&(at, key.to_owned())) else { continue };
-            state.get_or_insert_with(|| EntityState::new(kind)).apply(kind, event, received_at_us);
+            state.get_or_insert_with(|| EntityState::empty(kind)).apply(kind, &fields, received_at_us);
         }
     }
 

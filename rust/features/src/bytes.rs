@@ -21,3 +21,16 @@ pub(crate) fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
         *place = value;
     }
 }
+
+/// Inserts zeros. The bytes grow by no more than them.
+pub(crate) fn insert_zeros(bytes: &mut Vec<u8>, at: usize, count: usize) {
+    let end = bytes.len();
+    bytes.reserve_exact(count);
+    bytes.resize(end + count, 0);
+    if at < end {
+        bytes.copy_within(at..end, at + count);
+        if let Some(new) = bytes.get_mut(at..at + count) {
+            new.fill(0);
+        }
+    }
+}

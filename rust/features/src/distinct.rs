@@ -3,7 +3,7 @@
 //! A sketch of few values is their number (u16) and, by register, a u16 of ten bits of register and six bits of rank. A
 //! sketch of many is [`DENSE`] and the rank of every register.
 
-use crate::bytes::{put, u16_at};
+use crate::bytes::{insert_zeros, put, u16_at};
 use crate::md5;
 
 /// Number of registers.
@@ -64,8 +64,8 @@ pub(crate) fn add(data: &mut Vec<u8>, at: usize, (register, rank): (u16, u8)) {
         put(data, place, word.max(known).to_le_bytes());
         return;
     }
-    data.reserve_exact(WORD);
-    data.splice(place..place, word.to_le_bytes());
+    insert_zeros(data, place, WORD);
+    put(data, place, word.to_le_bytes());
     put(data, at, (few + 1).to_le_bytes());
     if few + 1 >= DENSE_FROM {
         let mut all = Union::new();

@@ -1,7 +1,10 @@
 //! The errors of definitions, events and the store.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
+
+use crate::kinds::shown;
 
 /// A feature set is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -96,6 +99,47 @@ pub enum EventError {
     /// The journal cannot be written, or the store is closed.
     #[error("{0}")]
     Journal(String),
+}
+
+/// An entity is not erased.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ForgetError {
+    /// No set has features of the entity.
+    #[error("entity: no feature set has features of {entity:?}; the sets of this server have {known}")]
+    UnknownEntity {
+        /// The entity.
+        entity: String,
+        /// The names of the entities.
+        known: String,
+    },
+    /// The key cannot be that of an event.
+    #[error("key: {length} bytes; use 1 to {max}")]
+    Key {
+        /// Its length in bytes.
+        length: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// Too many erasures are not complete.
+    #[error("{max} erasures are not complete; repeat this one later")]
+    TooMany {
+        /// The limit.
+        max: usize,
+    },
+    /// The erasure is not on stable storage.
+    #[error(
+        "{0}; the state is removed from memory, and would return with a restart: correct the disk and repeat the call"
+    )]
+    Write(String),
+}
+
+// === impl ForgetError ===
+
+impl ForgetError {
+    pub(crate) fn unknown_entity(known: &BTreeSet<&str>, entity: &str) -> ForgetError {
+        let known: Vec<&str> = known.iter().copied().collect();
+        ForgetError::UnknownEntity { entity: shown(entity), known: known.join(", ") }
+    }
 }
 
 // === impl Refusal ===

@@ -6,7 +6,7 @@ use crate::bytes::u32_at;
 use crate::event::Event;
 
 /// Bytes before the payload: its length and its checksum.
-const HEAD: usize = 8;
+pub(crate) const HEAD: usize = 8;
 /// Greatest length of a payload.
 const MAX_PAYLOAD: usize = 1 << 24;
 
@@ -104,6 +104,25 @@ pub(crate) fn read(bytes: &[u8]) -> Option<(OwnedEvent, usize)> {
         texts: reader.list(|reader| Some((reader.text()?, reader.text()?)))?,
     };
     Some((event, HEAD + payload.len()))
+}
+
+/// Appends the frame of an event without some of its keys. If no key is left, numbers and texts are left out too. The id
+/// stays, so that the event is still recognised as a duplicate.
+pub(crate) fn write_without(event: &OwnedEvent, erased: impl Fn(&str, &str) -> bool, to: &mut Vec<u8>) {
+    let keys = event.keys.iter().filter(|(entity, key)| !erased(entity, key));
+    let keys: Vec<(&str, &str)> = keys.map(|(entity, key)| (&**entity, &**key)).collect();
+    let content = !keys.is_empty();
+    let numbers = event.numbers.iter().filter(|_| content).map(|(field, number)| (&**field, *number));
+    let texts = event.texts.iter().filter(|_| content).map(|(field, value)| (&**field, &**value));
+    let stays = Event {
+        kind: &event.kind,
+        id: &event.id,
+        occurred_at_us: event.occurred_at_us,
+        keys: &keys,
+        numbers: &numbers.collect::<Vec<_>>(),
+        texts: &texts.collect::<Vec<_>>(),
+    };
+    write(&stays, event.received_at_us, to);
 }
 
 /// Appends a text. The rules for events limit its length to far below 65,536 bytes.

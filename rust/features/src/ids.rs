@@ -8,8 +8,6 @@ use sha2::{Digest as _, Sha256};
 
 use crate::SECOND;
 
-/// Number of shards.
-const SHARDS: usize = 64;
 /// Memory of one id.
 const ENTRY: usize = 64;
 
@@ -40,9 +38,9 @@ pub(crate) struct Place<'a> {
 // === impl Ids ===
 
 impl Ids {
-    pub(crate) fn new(remember_seconds: i64, salt: u128) -> Ids {
+    pub(crate) fn new(remember_seconds: i64, salt: u128, shards: usize) -> Ids {
         Ids {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
             salt,
             remember_us: remember_seconds.saturating_mul(SECOND),
         }
@@ -56,7 +54,7 @@ impl Ids {
     }
 
     fn shard(&self, hash: u128) -> Option<MutexGuard<'_, Shard>> {
-        let shard = self.shards.get((hash % SHARDS as u128) as usize)?;
+        let shard = self.shards.get(shard_of(hash, self.shards.len()))?;
         Some(shard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -77,21 +75,32 @@ impl Ids {
         half() << 64 | half()
     }
 
-    pub(crate) fn salt(&self) -> u128 {
-        self.salt
+    pub(crate) fn shards(&self) -> usize {
+        self.shards.len()
     }
 
-    /// The times of receipt and the ids of each shard, in the order of receipt.
-    pub(crate) fn all(&self) -> impl Iterator<Item = Vec<(i64, u128)>> {
-        let shards = self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner));
-        shards.map(|shard| shard.order.iter().copied().collect())
+    /// The times of receipt and the ids of each shard, in the order of receipt, with what `position` returns while the
+    /// shard is locked.
+    pub(crate) fn all(&self, position: impl Fn() -> u64) -> impl Iterator<Item = (u64, Vec<(i64, u128)>)> {
+        self.shards.iter().map(move |shard| {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            (position(), shard.order.iter().copied().collect())
+        })
     }
 
-    /// Remembers an id, as [`Ids::all`] returned it.
+    /// Remembers ids that [`Ids::all`] returned. [`Ids::sort`] follows the last.
     pub(crate) fn restore(&self, received_at_us: i64, hash: u128) {
         if let Some(mut shard) = self.shard(hash) {
             shard.known.insert(hash);
             shard.order.push_back((received_at_us, hash));
+        }
+    }
+
+    /// Restores the order of receipt.
+    pub(crate) fn sort(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.order.make_contiguous().sort_by_key(|(received, _)| *received);
         }
     }
 
@@ -133,8 +142,18 @@ impl Place<'_> {
         forgotten
     }
 
-    /// Number of ids of a shard that fit into this part of the store's memory.
-    pub(crate) fn limit(bytes: usize, kinds: usize) -> usize {
-        bytes / ENTRY / SHARDS / kinds.max(1)
+    /// The hash of the id.
+    pub(crate) fn hash(&self) -> u128 {
+        self.hash
     }
+}
+
+/// Number of ids of a shard that fit into this memory.
+pub(crate) fn limit(bytes: u64, shards: usize) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX) / ENTRY / shards.max(1)
+}
+
+/// The shard of the hash of an id.
+pub(crate) fn shard_of(hash: u128, shards: usize) -> usize {
+    (hash % shards.max(1) as u128) as usize
 }

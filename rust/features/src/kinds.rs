@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::SECOND;
 use crate::error::{EventError, Refusal};
 use crate::event::Event;
-use crate::ids::Ids;
+use crate::ids::{self, Ids};
+use crate::shard;
 use crate::state::SetState;
 
 /// Limits on the length of an id, a key and a text in bytes.
 const MAX_ID: usize = 80;
-const MAX_KEY: usize = 128;
+pub(crate) const MAX_KEY: usize = 128;
 const MAX_TEXT: usize = 128;
 /// Greatest time by which an event may be ahead of its receipt.
 const AHEAD_US: i64 = 5 * SECOND;
@@ -23,12 +24,14 @@ pub(crate) struct EventKind {
     texts: BTreeSet<String>,
     accept_late_us: i64,
     pub(crate) ids: Ids,
+    /// Number of ids that a shard of them remembers.
+    pub(crate) ids_limit: usize,
     /// Positions of the sets that declare it.
     pub(crate) sets: Vec<usize>,
 }
 
-/// The kinds of all sets by name. `salt` is for the hashes of ids.
-pub(crate) fn all(sets: &[SetState], salt: u128) -> BTreeMap<String, EventKind> {
+/// The kinds of all sets by name. `salt` is for the hashes of ids, which have this many bytes of memory together.
+pub(crate) fn all(sets: &[SetState], salt: u128, bytes: u64) -> BTreeMap<String, EventKind> {
     let mut kinds: BTreeMap<String, EventKind> = BTreeMap::new();
     for (at, state) in sets.iter().enumerate() {
         for (name, event) in state.set.events() {
@@ -37,7 +40,8 @@ pub(crate) fn all(sets: &[SetState], salt: u128) -> BTreeMap<String, EventKind> 
                 numbers: BTreeSet::new(),
                 texts: BTreeSet::new(),
                 accept_late_us: 0,
-                ids: Ids::new(0, salt),
+                ids: Ids::new(0, salt, 0),
+                ids_limit: 0,
                 sets: Vec::new(),
             });
             kind.entities.extend(event.entities.iter().cloned());
@@ -47,8 +51,11 @@ pub(crate) fn all(sets: &[SetState], salt: u128) -> BTreeMap<String, EventKind> 
             kind.sets.push(at);
         }
     }
+    let bytes = bytes / kinds.len().max(1) as u64;
+    let shards = shard::count(bytes);
     for kind in kinds.values_mut() {
-        kind.ids = Ids::new(kind.accept_late_us / SECOND, salt);
+        kind.ids = Ids::new(kind.accept_late_us / SECOND, salt, shards);
+        kind.ids_limit = ids::limit(bytes, shards);
     }
     kinds
 }

@@ -14,28 +14,36 @@ mod definition;
 mod digest;
 mod distinct;
 mod entity;
+mod erasures;
 mod error;
 mod event;
 mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 mod ids;
 mod journal;
 mod kinds;
 mod md5;
 mod plan;
+mod recovery;
 mod segments;
+mod sequential;
+mod shard;
 mod slot;
 mod snapshot;
 mod state;
 mod store;
+mod tables;
 mod tiles;
+mod upkeep;
 mod value;
 
 pub use blob::{BlobError, Blobs, Changes, Part};
 pub use definition::{Aggregate, EventDefinition, Feature, FeatureSet, Ratio, Window};
-pub use error::{DefinitionError, EventError, OpenError, PlanError, Refusal};
+pub use error::{DefinitionError, EventError, ForgetError, OpenError, PlanError, Refusal};
 pub use event::Event;
 pub use plan::{Known, Plan};
-pub use store::{Recorded, Recovery, Stats, Store, StoreOptions, Written};
+pub use store::{Recorded, Recovery, SnapshotRule, SnapshotStatus, Stats, Store, StoreOptions, Written};
 
 /// Microseconds of one second.
 pub(crate) const SECOND: i64 = 1_000_000;

@@ -203,9 +203,7 @@ impl Plan {
         out: &mut [f32],
     ) -> Known {
         self.read_groups(sets, keys, out, |_, group, state, kind, key, values| {
-            Some(state.with(group.kind, key, |entities| {
-                group.read(kind, entities.get(key), now_us, values);
-            }))
+            Some(state.with(group.kind, key, |state| group.read(kind, state, now_us, values)))
         })
     }
 

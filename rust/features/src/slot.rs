@@ -1,11 +1,8 @@
 //! Slots: what the features of an entity store of its events. Features with the same events, field and tile share one.
 
-use std::collections::BTreeMap;
-
 use crate::SECOND;
-use crate::definition::{Aggregate, Window};
-use crate::distinct;
-use crate::event::Event;
+use crate::definition::{Aggregate, FeatureSet, Window};
+use crate::event::{self, Fields};
 
 /// What a row of a slot has, in this order: each a bit of `Slot::columns`.
 const COLUMNS: usize = 6;
@@ -39,10 +36,12 @@ pub(crate) enum Form {
 /// The events of one kind that hold the same conditions, by tile.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Slot {
-    event: String,
-    conditions: BTreeMap<String, Vec<String>>,
-    of: String,
-    of_number: bool,
+    /// Position of the kind in the set.
+    event: usize,
+    /// Positions of fields with their allowed values.
+    conditions: Vec<(usize, Vec<String>)>,
+    /// Position of the field that is aggregated.
+    of: Option<usize>,
     pub(crate) form: Form,
     /// Length of a tile, or the half-life, in microseconds.
     pub(crate) length_us: i64,
@@ -65,11 +64,11 @@ pub(crate) struct Part {
 // === impl Slot ===
 
 impl Slot {
-    /// The slots of some features, and the position of each feature's slot.
-    pub(crate) fn all(features: &[Window]) -> (Vec<Slot>, Vec<usize>) {
+    /// The slots of some features of a set, and the position of each feature's slot.
+    pub(crate) fn all(set: &FeatureSet, features: &[Window]) -> (Vec<Slot>, Vec<usize>) {
         let mut slots: Vec<Slot> = Vec::new();
         let positions = features.iter().map(|window| {
-            let new = Slot::of(window);
+            let new = Slot::of(set, window);
             if let Some(at) = slots.iter().position(|slot| slot.shares(&new)) {
                 if let Some(slot) = slots.get_mut(at) {
                     slot.columns |= new.columns;
@@ -84,7 +83,7 @@ impl Slot {
         (slots, positions)
     }
 
-    fn of(window: &Window) -> Slot {
+    fn of(set: &FeatureSet, window: &Window) -> Slot {
         use Aggregate::{DecayedCount, DecayedSum, Distinct};
         let form = match window.aggregate {
             Distinct => Form::Sketches,
@@ -92,11 +91,17 @@ impl Slot {
             _ => Form::Rows,
         };
         let tile = if form == Form::Decayed { window.window } else { window.tile };
+        // A checked set declares every kind and field that its features name.
+        let event = set.events().keys().position(|kind| *kind == window.event).unwrap_or(usize::MAX);
+        let field = |name: &str| {
+            let kind = set.events().get(&window.event);
+            kind.and_then(|kind| event::position(kind, name)).unwrap_or(usize::MAX)
+        };
+        let conditions = window.conditions.iter().map(|(name, values)| (field(name), values.clone()));
         Slot {
-            event: window.event.clone(),
-            conditions: window.conditions.clone(),
-            of: window.of.clone(),
-            of_number: window.aggregate.of_number(),
+            event,
+            conditions: conditions.collect(),
+            of: (!window.of.is_empty()).then(|| field(&window.of)),
             form,
             length_us: tile * SECOND,
             keep: (window.window + window.delay) / tile.max(1),
@@ -105,28 +110,33 @@ impl Slot {
     }
 
     fn shares(&self, other: &Slot) -> bool {
-        (self.form, self.length_us, &self.event, &self.of, &self.conditions)
-            == (other.form, other.length_us, &other.event, &other.of, &other.conditions)
+        (self.form, self.length_us, self.event, self.of, &self.conditions)
+            == (other.form, other.length_us, other.event, other.of, &other.conditions)
+    }
+
+    /// Whether the slot stores events of a kind.
+    pub(crate) fn reads(&self, kind: usize) -> bool {
+        self.event == kind
     }
 
     /// The part of an event that the slot stores; `None` if the event does not count for it.
-    pub(crate) fn part(&self, event: &Event<'_>) -> Option<Part> {
+    pub(crate) fn part(&self, event: &Fields<'_>) -> Option<Part> {
         if self.event != event.kind {
             return None;
         }
-        let holds = |(field, values): (&String, &Vec<String>)| {
-            event.text(field).is_some_and(|text| values.iter().any(|value| value == text))
+        let holds = |(field, values): &(usize, Vec<String>)| {
+            event.text(*field).is_some_and(|text| values.iter().any(|value| value == text))
         };
         if !self.conditions.iter().all(holds) {
             return None;
         }
-        let number = if self.of_number { event.number(&self.of)? } else { 1.0 };
-        let place = if self.form == Form::Sketches {
-            distinct::place(event.text(&self.of).or_else(|| event.key(&self.of))?)
-        } else {
-            (0, 0)
-        };
-        Some(Part { at_us: event.occurred_at_us, number, place })
+        let mut part = Part { at_us: event.occurred_at_us, number: 1.0, place: (0, 0) };
+        match (self.form, self.of) {
+            (_, None) => {}
+            (Form::Sketches, Some(of)) => part.place = event.place(of)?,
+            (_, Some(of)) => part.number = event.number(of)?,
+        }
+        Some(part)
     }
 
     /// Index of the tile of a time. Times before 1970 are in the first tile.

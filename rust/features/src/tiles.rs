@@ -3,7 +3,7 @@
 //! A slot of rows is their number (u16) and the rows, by tile. A slot of sketches is the same with a sketch for each tile.
 //! A decayed slot is its sum (f64) and the greatest time of an event (i64), to which the sum is scaled.
 
-use crate::bytes::{f64_at, i64_at, put, u16_at, u32_at};
+use crate::bytes::{f64_at, i64_at, insert_zeros, put, u16_at, u32_at};
 use crate::distinct;
 use crate::slot::{Column, Form, Part, Slot, TILE};
 
@@ -56,7 +56,9 @@ pub(crate) fn add(slot: &Slot, data: &mut Vec<u8>, at: usize, part: Part, receiv
         from += row(data, from);
         rows -= 1;
     }
-    data.drain(start..from);
+    if from > start {
+        data.drain(start..from);
+    }
     let tile = slot.tile(part.at_us);
     if tile >= first {
         let from = match slot.form {
@@ -81,8 +83,19 @@ pub(crate) fn add(slot: &Slot, data: &mut Vec<u8>, at: usize, part: Part, receiv
         }
     }
     put(data, at, rows.to_le_bytes());
-    if data.capacity() > data.len() + data.len() / 8 + 64 {
-        data.shrink_to_fit();
+}
+
+/// The number of bytes by which [`add`] extends the state at the beginning of `bytes` at most, if no sketch becomes dense.
+pub(crate) fn growth(slot: &Slot, bytes: &[u8], part: Part) -> usize {
+    let (rows, tile) = (usize::from(u16_at(bytes, 0)), slot.tile(part.at_us));
+    match slot.form {
+        Form::Decayed => 0,
+        Form::Rows => {
+            let found = find_row(bytes, HEAD, rows, slot.stride(), tile);
+            if found.is_ok() { 0 } else { slot.stride() }
+        }
+        // A row for a new tile, and a register.
+        Form::Sketches => TILE + HEAD + HEAD,
     }
 }
 
@@ -111,8 +124,7 @@ fn insert(slot: &Slot, data: &mut Vec<u8>, from: usize, tile: u32) {
         Form::Sketches => TILE + HEAD,
         _ => slot.stride(),
     };
-    data.reserve_exact(length);
-    data.splice(from..from, std::iter::repeat_n(0, length));
+    insert_zeros(data, from, length);
     put(data, from, tile.to_le_bytes());
     for (column, start) in [
         (Column::Least, f64::INFINITY.to_le_bytes()),

@@ -8,6 +8,7 @@ pub mod bundle;
 pub mod card;
 pub mod certificate;
 pub mod connection;
+pub mod features;
 pub mod forest;
 pub mod function;
 pub mod jwt;

@@ -45,7 +45,7 @@ mod tracing;
 
 pub use config::{FeatureConfig, Role, ServerConfig, SocketMode, TracingConfig};
 pub use error::ServerError;
-pub use features::{FeatureFeed, FeedMessage, StoreStatus};
+pub use features::{FeatureFeed, FeedMessage, ForgetEntityError, Forgotten, StoreStatus};
 pub use rollout::LoadFor;
 pub use run::Addresses;
 pub use scorer_engine::PrivacyConfig;

@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::config::{Role, ServerConfig, check_name};
 use crate::counters::Counters;
 use crate::error::ServerError;
-use crate::features::{FeatureStore, RedisFeatures};
+use crate::features::{FeatureStore, ForgetEntityError, Forgotten, RedisFeatures, forget};
 use crate::health::Health;
 use crate::rollout::{LoadFor, Rollouts};
 use crate::run::{Addresses, Listeners, Running};
@@ -347,6 +347,14 @@ impl Server {
     pub fn note_registry(&self, reachable: bool, last_seen_ms: u64) {
         self.services.counters.registry_reachable.store(reachable, Relaxed);
         self.services.counters.registry_seen_ms.store(last_seen_ms, Relaxed);
+    }
+
+    /// Removes an entity from the store of computed features. The call waits for the disk.
+    ///
+    /// # Errors
+    /// The server has no such entities, the key breaks a rule, or the erasure is not on stable storage.
+    pub fn forget_entity(&self, entity: &str, key: &str) -> Result<Forgotten, ForgetEntityError> {
+        forget(&self.services.engine, self.services.features.as_deref(), entity, key)
     }
 
     /// Sets the metric of how many bundles the control plane keeps in quarantine.

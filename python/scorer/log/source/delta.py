@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from scorer.bounded_duckdb import bounded_duckdb
 from scorer.errors import LogError
 from scorer.log.reading import Advance, LogFinding
 from scorer.log.shipped.schema import DECISIONS, EVENTS, OUTCOMES
@@ -28,7 +29,6 @@ from scorer.log.source.delta_plan import (
     rows_within,
 )
 from scorer.log.source.delta_reading import (
-    duckdb_on_disk,
     hour_of,
     reader_of,
     require_packages,
@@ -213,7 +213,7 @@ class DeltaPass:
         table = self._tables[name]
         if not files:
             return []
-        with reading(table.url), duckdb_on_disk(self._source.settings.memory_mb) as database:
+        with reading(table.url), bounded_duckdb(self._source.settings.memory_mb << 20) as database:
             scanner = table.dataset(files).scanner(
                 columns=list(_PLACE),
                 filter=pc.field("server") == self._server,

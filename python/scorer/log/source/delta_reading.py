@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from scorer.bounded_duckdb import bounded_duckdb
 from scorer.errors import LogError
 from scorer.log.source.delta_tables import DataFile, ShippedTable, reading
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow.dataset as pa_dataset
 
 _SCANNED_ROWS: Final = 16_384
@@ -80,7 +79,7 @@ def sorted_rows(
         for start in range(0, len(found), rows):
             yield found.slice(start, rows).combine_chunks()
         return
-    with reading(table.url), duckdb_on_disk(memory_mb) as database:
+    with reading(table.url), bounded_duckdb(memory_mb << 20) as database:
         database.register("found", reader_of(table.dataset(files).scanner(**how)))
         reader = database.sql("select * from found order by sequence").to_arrow_reader(rows)
         for batch in reader:
@@ -96,24 +95,3 @@ def reader_of(scanner: pa_dataset.Scanner) -> pa.RecordBatchReader:
     need the lock, so a file that cannot be opened could stop both for ever. `Scanner.to_batches` releases it.
     """
     return pa.RecordBatchReader.from_batches(scanner.projected_schema, scanner.to_batches())
-
-
-class duckdb_on_disk:  # noqa: N801 - a context manager
-    """A DuckDB in memory that spills to a temporary directory."""
-
-    def __init__(self, memory_mb: int) -> None:
-        self._memory_mb = memory_mb
-
-    def __enter__(self) -> duckdb.DuckDBPyConnection:
-        import duckdb
-
-        self._directory = TemporaryDirectory(prefix="scorer-source-")
-        self._connection = duckdb.connect(
-            ":memory:",
-            config={"memory_limit": f"{self._memory_mb}MB", "temp_directory": self._directory.name},
-        )
-        return self._connection
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.close()
-        self._directory.cleanup()

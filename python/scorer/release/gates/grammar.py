@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator
 
+from scorer.durations import parse_duration
 from scorer.release.errors import InvalidError
 from scorer.release.gates.names import METRICS, QUANTITIES, MetricForm
 from scorer.release.model import GateSpec
@@ -39,8 +40,6 @@ _LIMIT = re.compile(rf"(?P<number>{_NUMBER})?\s*(?P<unit>[a-zµ%]*)")
 _THRESHOLD = re.compile(r"threshold\(\s*(?P<arguments>[^()]*)\)")
 _ARGUMENT = re.compile(rf"(?P<name>alpha|floor)\s*=\s*(?P<value>{_NUMBER})")
 _WHEN = re.compile(rf"(?P<quantity>[a-z_]+)\s*{_OP}\s*(?P<number>{_NUMBER})\s*(?P<unit>%?)")
-_DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|m|h|d)?")
-_SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,9 +303,9 @@ def duration(value: Any, *, where: str = "gate") -> int:
     Raises:
         InvalidError: The value is not a duration, or less than 1 s.
     """
-    found = _DURATION.fullmatch(str(value).strip()) if isinstance(value, (str, int, float)) else None
-    seconds = float(found["number"]) * _SECONDS[found["unit"]] if found else 0.0
-    if not found or seconds < 1 or isinstance(value, bool):
+    is_given = isinstance(value, (str, int, float)) and not isinstance(value, bool)
+    seconds = parse_duration(str(value).strip()) if is_given else None
+    if seconds is None or seconds < 1:
         raise _wrong(where, "interval", f'{value!r} is no duration of a second or more; write "5m"')
     return round(seconds)
 

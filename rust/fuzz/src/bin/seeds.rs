@@ -10,7 +10,10 @@ use hyper::client::conn::http2::handshake;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use scorer_core::bundle::testing;
-use scorer_fuzz::{bundle, certificate, connection, function, jwt, log, request, rules, serving, signature, token};
+use scorer_features::{Event, FeatureSet, Store, StoreOptions};
+use scorer_fuzz::{
+    bundle, certificate, connection, features, function, jwt, log, request, rules, serving, signature, token,
+};
 use scorer_log::sim::SimMachine;
 use scorer_log::{Durability, Log, LogConfig};
 use scorer_onnx::testing::{ModelWriter, Value, dense_net};
@@ -45,6 +48,9 @@ fn main() {
     }
     write("log", "records", &segment(true));
     write("log", "unsealed", &segment(false));
+    for (name, input) in feature_files() {
+        write("features", &name, &input);
+    }
     write("lanes", "live", lanes(json!([])).as_bytes());
     let observers = json!([
         {"name": "shadow", "bundle": "fraud", "sample": 0.5, "filter": [
@@ -358,4 +364,47 @@ fn connections() -> Vec<(&'static str, Vec<u8>)> {
         ("opening", [&[1], connection::OPENING].concat()),
         ("http1", b"\x01GET / HTTP/1.1\r\nhost: a\r\n\r\n".to_vec()),
     ]
+}
+
+/// A definition and the files of a store, each after the byte that chooses its parser.
+fn feature_files() -> Vec<(String, Vec<u8>)> {
+    let machine = SimMachine::new(1);
+    let set = FeatureSet::parse(features::SET.as_bytes()).expect("a set");
+    let options = StoreOptions {
+        directory: Some("/features".into()),
+        background: false,
+        ..StoreOptions::in_memory(1 << 20)
+    };
+    let store = Store::open_in(&machine.start(), &[set], options).expect("a store");
+    for number in 0..12 {
+        let event = Event {
+            kind: "e",
+            id: &format!("event-{number}"),
+            occurred_at_us: number,
+            keys: &[("card", &format!("c{}", number % 3))],
+            numbers: &[("amount", number as f64)],
+            texts: &[("country", "NL")],
+        };
+        store.record(&event, number).expect("an event");
+    }
+    store.forget("card", "c1").expect("an erasure");
+    let content = |path: &Path| {
+        let file = machine.start().fs.open(path, false).expect("a file");
+        let mut bytes = vec![0; file.len().expect("a length") as usize];
+        file.read_at(&mut bytes, 0).expect("the bytes");
+        bytes
+    };
+    let erasures = content(Path::new("/features/erasures"));
+    store.close().expect("a snapshot");
+    let mut all = vec![("definition".to_owned(), [b"\0", features::SET.as_bytes()].concat())];
+    all.push(("erasures".to_owned(), [&[3], &*erasures].concat()));
+    for (path, _) in machine.fs.files() {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name == "snapshot" {
+            all.push((name, [&[2], &*content(&path)].concat()));
+        } else if name.starts_with("journal") {
+            all.push(("journal".to_owned(), [&[1], &*content(&path)].concat()));
+        }
+    }
+    all
 }

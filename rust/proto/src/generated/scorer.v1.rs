@@ -1981,6 +1981,45 @@ pub struct FeatureStoreStatus {
     pub evicted: u64,
     #[prost(uint64, tag = "11")]
     pub journal_bytes: u64,
+    /// Events that a start reads after the snapshot.
+    #[prost(uint64, tag = "12")]
+    pub replay_bytes: u64,
+    /// Latest snapshot of this process; 0: there is none.
+    #[prost(int64, tag = "13")]
+    pub snapshot_at_ms: i64,
+    #[prost(uint64, tag = "14")]
+    pub snapshot_bytes: u64,
+    /// Why the latest snapshot or erasure failed; empty: it did not.
+    #[prost(string, tag = "15")]
+    pub snapshot_error: ::prost::alloc::string::String,
+    /// Erased entities whose keys are still in files, and the oldest of these erasures.
+    #[prost(uint64, tag = "16")]
+    pub erasures: u64,
+    #[prost(int64, tag = "17")]
+    pub oldest_erasure_ms: i64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ForgetEntityRequest {
+    /// Name of the entity in the feature sets, such as "card".
+    #[prost(string, tag = "1")]
+    pub entity: ::prost::alloc::string::String,
+    /// Key, as requests and events state it.
+    #[prost(string, tag = "2")]
+    pub key: ::prost::alloc::string::String,
+    /// User and reason for the log of the server.
+    #[prost(string, tag = "3")]
+    pub by: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub reason: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ForgetEntityResponse {
+    /// Whether the entity had state.
+    #[prost(bool, tag = "1")]
+    pub known: bool,
+    /// Erasures whose keys are still in files, this one included.
+    #[prost(uint64, tag = "2")]
+    pub pending: u64,
 }
 /// An external list of rules.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -2739,6 +2778,34 @@ pub mod control_service_client {
                 .insert(GrpcMethod::new("scorer.v1.ControlService", "SetQuarantine"));
             self.inner.unary(req, path, codec).await
         }
+        /// Removes the state of one entity from the store of computed features. When the call
+        /// returns, the state is not in memory and does not return with a restart; its key is
+        /// removed from the files of the store afterwards. Repeating the call is safe. Events
+        /// that are recorded later count again. Every server has a store of its own.
+        pub async fn forget_entity(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ForgetEntityRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ForgetEntityResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/scorer.v1.ControlService/ForgetEntity",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("scorer.v1.ControlService", "ForgetEntity"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -2838,6 +2905,17 @@ pub mod control_service_server {
             request: tonic::Request<super::SetQuarantineRequest>,
         ) -> std::result::Result<
             tonic::Response<super::SetQuarantineResponse>,
+            tonic::Status,
+        >;
+        /// Removes the state of one entity from the store of computed features. When the call
+        /// returns, the state is not in memory and does not return with a restart; its key is
+        /// removed from the files of the store afterwards. Repeating the call is safe. Events
+        /// that are recorded later count again. Every server has a store of its own.
+        async fn forget_entity(
+            &self,
+            request: tonic::Request<super::ForgetEntityRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ForgetEntityResponse>,
             tonic::Status,
         >;
     }
@@ -3352,6 +3430,51 @@ pub mod control_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SetQuarantineSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/scorer.v1.ControlService/ForgetEntity" => {
+                    #[allow(non_camel_case_types)]
+                    struct ForgetEntitySvc<T: ControlService>(pub Arc<T>);
+                    impl<
+                        T: ControlService,
+                    > tonic::server::UnaryService<super::ForgetEntityRequest>
+                    for ForgetEntitySvc<T> {
+                        type Response = super::ForgetEntityResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ForgetEntityRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ControlService>::forget_entity(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ForgetEntitySvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -57,6 +57,18 @@ pub struct StoreStatus {
     pub evicted: u64,
     /// Size of the journal in bytes.
     pub journal_bytes: u64,
+    /// Size of the events that a start would read after the snapshot, in bytes.
+    pub replay_bytes: u64,
+    /// Time of the latest snapshot of this process in milliseconds since the Unix epoch; 0 if there is none.
+    pub snapshot_at_ms: i64,
+    /// Its size in bytes.
+    pub snapshot_bytes: u64,
+    /// Why the latest snapshot or erasure failed; empty if it did not.
+    pub snapshot_error: String,
+    /// Number of erased entities whose keys are still in files.
+    pub erasures: u64,
+    /// Time of the oldest such erasure in milliseconds since the Unix epoch; 0 if there is none.
+    pub oldest_erasure_ms: i64,
 }
 
 // === impl FeatureStore ===
@@ -75,6 +87,7 @@ impl FeatureStore {
             memory_bytes: config.memory_bytes,
             queue_bytes: QUEUE_BYTES,
             now_us,
+            ..StoreOptions::in_memory(config.memory_bytes)
         };
         let store = Store::open(sets, options).map_err(|error: OpenError| fail(error.to_string()))?;
         let recovery = store.recovery();
@@ -119,6 +132,12 @@ impl FeatureStore {
             refused,
             evicted: stats.evicted,
             journal_bytes: stats.journal_bytes,
+            replay_bytes: stats.snapshot.journal_bytes,
+            snapshot_at_ms: stats.snapshot.at_us / 1000,
+            snapshot_bytes: stats.snapshot.bytes,
+            snapshot_error: stats.snapshot.error.unwrap_or_default(),
+            erasures: stats.snapshot.erasures,
+            oldest_erasure_ms: stats.snapshot.oldest_erasure_us / 1000,
         }
     }
 }

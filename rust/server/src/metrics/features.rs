@@ -62,6 +62,23 @@ pub(super) fn encode(services: &Services, encoder: &mut DescriptorEncoder) -> fm
     gauge(encoder, "feature_max_bytes", help, whole(status.max_bytes))?;
     let help = "Size of the journal of the store of computed features";
     gauge(encoder, "feature_journal_bytes", help, whole(status.journal_bytes))?;
+    let help = "Size of the events that a start reads after the snapshot of the store of computed features";
+    gauge(encoder, "feature_replay_bytes", help, whole(status.replay_bytes))?;
+    let help = "Size of the latest snapshot of the store of computed features";
+    gauge(encoder, "feature_snapshot_bytes", help, whole(status.snapshot_bytes))?;
+    let age_s = |at_ms: i64| {
+        if at_ms == 0 {
+            0
+        } else {
+            (services.engine.clock.unix_us() / 1000).saturating_sub(at_ms).max(0) / 1000
+        }
+    };
+    let help = "Time since the latest snapshot of the store of computed features; 0 before the first";
+    gauge(encoder, "feature_snapshot_age_seconds", help, age_s(status.snapshot_at_ms))?;
+    let help = "Erased entities whose keys are still in files of the store of computed features";
+    gauge(encoder, "feature_erasures_pending", help, whole(status.erasures))?;
+    let help = "Time since the oldest erasure whose key is still in a file; 0 if there is none";
+    gauge(encoder, "feature_erasure_age_seconds", help, age_s(status.oldest_erasure_ms))?;
     redis(services, encoder)
 }
 
