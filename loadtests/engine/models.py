@@ -113,9 +113,7 @@ def _labels(
 def _described(spec: Spec) -> dict[str, Any]:
     """Return the fields of a spec, without later ones at their default, so that kept models stay valid."""
     later = {"categories": CATEGORICAL, "classes": 0, "missing": MISSING}
-    return {
-        name: value for name, value in asdict(spec).items() if name not in later or value != later[name]
-    }
+    return {name: value for name, value in asdict(spec).items() if name not in later or value != later[name]}
 
 
 def booster(spec: Spec, folder: Path = WORK / "models") -> Any:

@@ -1,7 +1,7 @@
 """Measure forests of every shape beside the peers in one run: one row per call, and many.
 
-All racers take turns on one thread, from Python, with the same rows. A forest whose margins differ from those of
-its library in one bit is not measured.
+All racers take turns on one thread, from Python, with the same rows. A forest whose margins differ from those
+of its library in one bit is not measured.
 
 ```sh
 make bench-shapes ARGS='--only lossguide --seconds 3'
@@ -152,7 +152,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--seconds", type=float, default=4.0, help="time for each way of a shape")
     asked = parser.parse_args()
-    sys.stdout.write(f"{processor_name(cpu_facts())}, one thread, from Python; µs per row, medians, all racers in turns\n")
+    sys.stdout.write(
+        f"{processor_name(cpu_facts())}, one thread, from Python; µs per row, medians, all racers in turns\n"
+    )
     for name in asked.only:
         spec = SHAPES[name]
         field = enter(spec)
@@ -167,7 +169,6 @@ def main() -> None:
                 f"  (≥ {found.target:.0f}×, {verdict})\n"
             )
             sys.stdout.flush()
-
 
 
 if __name__ == "__main__":

@@ -59,7 +59,9 @@ XGBOOST = {
 LIGHTGBM = {
     "255 leaves": Shape({"num_leaves": 255, "min_data_in_leaf": 3}, 30),
     "500 leaves": Shape({"num_leaves": 500, "min_data_in_leaf": 1}, 10),
-    "categories": Shape({"num_leaves": 255, "min_data_in_leaf": 3, "min_data_per_group": 5}, 20, categorical=True),
+    "categories": Shape(
+        {"num_leaves": 255, "min_data_in_leaf": 3, "min_data_per_group": 5}, 20, categorical=True
+    ),
     "classes": Shape({"num_leaves": 63, "min_data_in_leaf": 3}, 5, classes=4),
 }
 
@@ -92,7 +94,11 @@ def odd_categories(shape: Shape, rows: np.ndarray) -> np.ndarray:
 @pytest.fixture
 def check(assert_bits, edge_rows) -> Callable[..., None]:
     def run(
-        forest: Forest, expected: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, cuts: Any, shape: Shape
+        forest: Forest,
+        expected: Callable[[np.ndarray], np.ndarray],
+        rows: np.ndarray,
+        cuts: Any,
+        shape: Shape,
     ) -> None:
         edges = edge_rows(rows, cuts, limit=120)
         edges = edges[(np.isfinite(edges) | np.isnan(edges)).all(axis=1)]
@@ -102,7 +108,9 @@ def check(assert_bits, edge_rows) -> Callable[..., None]:
         singles = [forest.predict(every[at : at + 1], margin=True) for at in range(len(every))]
         assert_bits(np.concatenate(singles), wanted)
         for length in lengths():
-            parts = [forest.predict(every[at : at + length], margin=True) for at in range(0, len(every), length)]
+            parts = [
+                forest.predict(every[at : at + length], margin=True) for at in range(0, len(every), length)
+            ]
             assert_bits(np.concatenate(parts), wanted)
 
     return run
@@ -151,5 +159,9 @@ def test_lightgbm_models_of_every_shape_give_the_same_bits(name, check) -> None:
     text = booster.model_to_string()
     features = [int(v) for line in re.findall(r"^split_feature=(.*)$", text, re.M) for v in line.split()]
     values = [float(v) for line in re.findall(r"^threshold=(.*)$", text, re.M) for v in line.split()]
-    cuts = [(feature, value) for feature, value in zip(features, values, strict=True) if feature not in columns]
-    check(Forest.from_lightgbm(booster), lambda part: booster.predict(part, raw_score=True), rows, cuts, shape)
+    cuts = [
+        (feature, value) for feature, value in zip(features, values, strict=True) if feature not in columns
+    ]
+    check(
+        Forest.from_lightgbm(booster), lambda part: booster.predict(part, raw_score=True), rows, cuts, shape
+    )
