@@ -1,8 +1,8 @@
 """The figures of the Fraud Detection Handbook's data: `python -m loadtests.handbook --data FILE`.
 
 Protocol of the book: a test week without customers who are known to be compromised, and labels that are known
-after 7 days. The book's own model (15 features, a week of training) is measured in the same run, and so is an
-oracle that knows every fraud which can be known (`examples/fraud/knowable.py`) and nothing about the others.
+after 7 days. The book's own model (15 features, a week of training) is measured in the same run, and so is a
+score that knows every fraud which can be known (`examples/fraud/knowable.py`) and nothing about the others.
 
 Settings are chosen on the development weeks (--development, June and July 2018) alone; August is for the last
 look. With --retrain, models that are trained every week on all days until then are compared with one that is
@@ -105,14 +105,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             start = _day(week)
             judged = _Week(transactions, start, settings)
             best.append(judged.measures(known.astype(np.float64)))
-            print(_row(week, "oracle", best[-1]))
+            print(_row(week, "all that can be known", best[-1]))
             print(_row(week, "the book's, XGBoost 200 × 4", judged.measures_of_book(book)))
             model = train_fraud(table, TASK, settings, until_ms=start + 7 * DAY_MS)
             found.append(model.measures)
             print(_row(week, f"ours, {settings.train_days:g} days", model.measures), flush=True)
             print(_row(week, "logistic regression, ours", model.baseline), flush=True)
             build_fraud(model, path, Path(folder) / week)
-        print(f"\n| {len(found)} weeks | mean | least | weeks below | mean of the oracle | its least |")
+        print(f"\n| {len(found)} weeks | mean | least | weeks below | knowable, mean | knowable, least |")
         print("|---|--:|--:|--:|--:|--:|")
         for name, least in TARGETS.items():
             ours, most = (np.array([getattr(one, name).value for one in some]) for some in (found, best))
