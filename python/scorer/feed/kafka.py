@@ -234,7 +234,7 @@ class TopicReader:
         return behind
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group of consumers."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None

@@ -40,7 +40,7 @@ class FeedMetrics:
             self._values[name, target, ""] += value
 
     def add_events(self, target: str, results: Mapping[str, int]) -> None:
-        """Count events by result."""
+        """Count events of a target by result."""
         with self._lock:
             for result, count in results.items():
                 self._values["scorer_feed_events", target, result] += count

@@ -55,7 +55,7 @@ class FeedTarget(Protocol):
         """Forget partitions that another process reads."""
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection to the target."""
 
 
 def event_of(message: bytes, form: str) -> Event | None:
@@ -67,7 +67,8 @@ def event_of(message: bytes, form: str) -> Event | None:
 
     try:
         if form == "json":
-            return Parse(message, Event())
+            # The parser accepts an empty list as well.
+            return Parse(message, Event()) if message.lstrip().startswith(b"{") else None
         return Event.FromString(message)
     except (DecodeError, ParseError, UnicodeDecodeError, RecursionError):
         return None
@@ -229,7 +230,7 @@ class ServerTarget:
         self.gap = 0
 
     def open(self, topic: str, partitions: int) -> list[str]:
-        """Connect to the server."""
+        """Open a client of the server."""
         from scorer.client import Client
         from scorer.config.identity import client_tls
 
@@ -317,7 +318,7 @@ class ServerTarget:
         """Do nothing: the brokers hold the position."""
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the client of the server."""
         if self._client is not None:
             self._client.close()
             self._client = None
