@@ -464,3 +464,33 @@ async def _investigated(demo: DemoPayments) -> str:
             ],
         )
         return str(made["draft"])
+
+
+def test_the_commands_allow_list_call_and_print_tools(
+    world: AgentWorld, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from typer.testing import CliRunner
+
+    from scorer.commands.mcp import app
+
+    def run_command(user: str, *words: str) -> Any:
+        monkeypatch.setenv("SCORER_PLATFORM_URL", url)
+        monkeypatch.setenv("SCORER_PLATFORM_TOKEN", world.tokens[user])
+        result = CliRunner().invoke(app, list(words), catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    try:
+        assert "allowed" in run_command("owner", "allow", "fraud", "live_metrics", "list_changes")
+        listed = json.loads(run_command("robot", "tools", "--json"))
+        assert [one["name"] for one in listed] == ["live_metrics", "list_changes"]
+        shown = json.loads(run_command("robot", "schema", "--format", "openai"))
+        assert [one["function"]["name"] for one in shown] == ["live_metrics", "list_changes"]
+        found = json.loads(run_command("robot", "call", "list_changes", '{"project": "fraud"}'))
+        assert (found["tool"], found["data"]) == ("list_changes", {"changes": []})
+        assert "list_changes" in run_command("owner", "calls", "--project", "fraud", "--limit", "1")
+        run_command("owner", "allow", "fraud", "--none")
+        assert json.loads(run_command("robot", "tools", "--json")) == []
+    finally:
+        run_command("owner", "allow", "fraud", "--all")
+    assert len(json.loads(run_command("robot", "tools", "--json"))) == len(TOOLS)
