@@ -12,20 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import httpx2
 import pytest
 from agent_world import ACTION, FRAUD, STRICTER, AgentWorld, agent_world
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 
 from loadtests.mcp import RULES
 from loadtests.mcp_platform import AUTHORISE, FALLEN, DemoPayments, demo_payments
 from scorer.release.agents.catalogue import TOOLS
 from scorer.release.agents.results import NOTE
 from scorer.release.model import Role
-
-pytest.importorskip("mcp")
-
-import httpx2
-from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
 
 TRANSPORTS = ("http", "stdio")
 
