@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import sys
@@ -307,6 +308,22 @@ def test_the_guards_of_rest_hold(world: AgentWorld, url: str) -> None:
     # A browser's session is no token: a page of another site cannot use it.
     cookie, _ = world.service.access.open_session(world.tokens["viewer"])
     assert post(url, None, listed, Cookie=f"scorer={cookie}").status_code == 401
+
+
+def test_an_internal_error_of_a_tool_discloses_nothing(
+    world: AgentWorld, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("password=hunter2")
+
+    broken = {"list_changes": dataclasses.replace(TOOLS["list_changes"], run=fails)}
+    monkeypatch.setattr(world.service.agents, "_tools", broken)
+    called = post(url, world.tokens["robot"], message("tools/call", name="list_changes", arguments={}))
+    assert called.json()["result"]["isError"] is True
+    assert "internal error" in called.text
+    assert "hunter2" not in called.text
+    newest = world.service.agents.calls(world.actor("admin"), limit=1)[0]
+    assert (newest.result, newest.reason) == ("internal", "internal error")
 
 
 @pytest.mark.fault_case(104)
