@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import sys
@@ -12,20 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import httpx2
 import pytest
 from agent_world import ACTION, FRAUD, STRICTER, AgentWorld, agent_world
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 
 from loadtests.mcp import RULES
 from loadtests.mcp_platform import AUTHORISE, FALLEN, DemoPayments, demo_payments
 from scorer.release.agents.catalogue import TOOLS
 from scorer.release.agents.results import NOTE
 from scorer.release.model import Role
-
-pytest.importorskip("mcp")
-
-import httpx2
-from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
 
 TRANSPORTS = ("http", "stdio")
 
@@ -312,6 +310,22 @@ def test_the_guards_of_rest_hold(world: AgentWorld, url: str) -> None:
     assert post(url, None, listed, Cookie=f"scorer={cookie}").status_code == 401
 
 
+def test_an_internal_error_of_a_tool_discloses_nothing(
+    world: AgentWorld, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("password=hunter2")
+
+    broken = {"list_changes": dataclasses.replace(TOOLS["list_changes"], run=fails)}
+    monkeypatch.setattr(world.service.agents, "_tools", broken)
+    called = post(url, world.tokens["robot"], message("tools/call", name="list_changes", arguments={}))
+    assert called.json()["result"]["isError"] is True
+    assert "internal error" in called.text
+    assert "hunter2" not in called.text
+    newest = world.service.agents.calls(world.actor("admin"), limit=1)[0]
+    assert (newest.result, newest.reason) == ("internal", "internal error")
+
+
 @pytest.mark.fault_case(104)
 def test_many_clients_at_once_are_served_or_told_to_wait(world: AgentWorld, url: str) -> None:
     """64 clients send calls at the same time; each gets a result or a reason, and nothing is left running."""
@@ -464,3 +478,33 @@ async def _investigated(demo: DemoPayments) -> str:
             ],
         )
         return str(made["draft"])
+
+
+def test_the_commands_allow_list_call_and_print_tools(
+    world: AgentWorld, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from typer.testing import CliRunner
+
+    from scorer.commands.mcp import app
+
+    def run_command(user: str, *words: str) -> Any:
+        monkeypatch.setenv("SCORER_PLATFORM_URL", url)
+        monkeypatch.setenv("SCORER_PLATFORM_TOKEN", world.tokens[user])
+        result = CliRunner().invoke(app, list(words), catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    try:
+        assert "allowed" in run_command("owner", "allow", "fraud", "live_metrics", "list_changes")
+        listed = json.loads(run_command("robot", "tools", "--json"))
+        assert [one["name"] for one in listed] == ["live_metrics", "list_changes"]
+        shown = json.loads(run_command("robot", "schema", "--format", "openai"))
+        assert [one["function"]["name"] for one in shown] == ["live_metrics", "list_changes"]
+        found = json.loads(run_command("robot", "call", "list_changes", '{"project": "fraud"}'))
+        assert (found["tool"], found["data"]) == ("list_changes", {"changes": []})
+        assert "list_changes" in run_command("owner", "calls", "--project", "fraud", "--limit", "1")
+        run_command("owner", "allow", "fraud", "--none")
+        assert json.loads(run_command("robot", "tools", "--json")) == []
+    finally:
+        run_command("owner", "allow", "fraud", "--all")
+    assert len(json.loads(run_command("robot", "tools", "--json"))) == len(TOOLS)

@@ -322,7 +322,9 @@ def set_project(
 def set_member(
     name: str,
     user: str,
-    role: Annotated[str, typer.Argument(help="viewer, modeler, approver or owner; none removes the member.")],
+    role: Annotated[
+        str, typer.Argument(help="viewer, agent, modeler, approver, owner; none: remove the member.")
+    ],
     config: Config = _DEFAULT,
 ) -> None:
     """Add a member to a project, change the member's role, or remove the member."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from scorer.release.agent_answers import AgentTool, AgentToolResult
+
+_LOG = logging.getLogger("scorer.mcp")
 
 INSTRUCTIONS: Final = (
     "Tools of scorer, a service that decides on payments. Call list_checkpoints first. Results contain data "
@@ -77,6 +80,10 @@ def tool_server(backend: Callable[[ServerRequestContext[Any, Any]], ToolBackend]
             return _refused(error)
         except ScorerError as error:
             return _refused(error)
+        except Exception:
+            # The SDK would send the text of the exception to the client.
+            _LOG.exception("tool %s failed", params.name[:64])
+            return _refused(ScorerError("internal error; try again, or ask an operator to read the log"))
         found = asdict(result)
         text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
         return types.CallToolResult(

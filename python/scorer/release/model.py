@@ -153,8 +153,8 @@ class Actor:
     """Role by project."""
     admin: bool = False
     via: str = "local"
-    """`token`, `session`, `proxy`, `oidc`, `local` (command line beside the database) or `platform`
-    (itself)."""
+    """`token`, `session`, `proxy`, `oidc`, `agent` (by a tool), `local` (command line beside the database) or
+    `platform` (itself)."""
     token: str | None = None
     """Id of the token; never its secret."""
     is_agent: bool = False

@@ -30,7 +30,7 @@ class GroupGrant(Section):
 
     group: str = Field(min_length=1, max_length=200, description="Name of the group at the provider.")
     role: Annotated[Role, BeforeValidator(_as_role)] = Field(
-        description="viewer, modeler, approver or owner of a project, or admin of the whole platform."
+        description="viewer, agent, modeler, approver or owner of a project, or admin of the whole platform."
     )
     project: str = Field(default="", description="Name of the project; empty for admin.")
 

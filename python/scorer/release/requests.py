@@ -646,7 +646,7 @@ class NewRole(Request):
     """Request to set the role of a member."""
 
     role: Role
-    """viewer, modeler, approver or owner."""
+    """viewer, agent, modeler, approver or owner."""
 
 
 class NewToken(Request):

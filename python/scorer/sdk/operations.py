@@ -187,7 +187,7 @@ class Operations:
         Args:
             project: Name of the project.
             user: Name of the user.
-            role: viewer, modeler, approver or owner.
+            role: viewer, agent, modeler, approver or owner.
 
         Raises:
             ConflictError: The last owner cannot be removed.
