@@ -170,9 +170,9 @@ def _noise(world: AdoptionWorld, generator: np.random.Generator) -> Floats:
     if world.tail == "normal":
         return np.asarray(1.0 + world.noise * generator.normal(size=shape))
     if world.tail == "gamma":
-        return generator.gamma(1.0 / world.noise**2, world.noise**2, size=shape)
+        return np.asarray(generator.gamma(1.0 / world.noise**2, world.noise**2, size=shape))
     sigma = np.sqrt(np.log1p(world.noise**2))
-    return np.exp(sigma * generator.normal(size=shape) - sigma**2 / 2)
+    return np.asarray(np.exp(sigma * generator.normal(size=shape) - sigma**2 / 2))
 
 
 def _monthly(world: AdoptionWorld, since: npt.NDArray[np.int64]) -> Floats:

@@ -118,9 +118,9 @@ rule(
     f"{COMPARISON}/0123456789abcdef/figures/best.csv",
 )
 ADOPTION = "/checkpoints/fraud.checkout/adoption"
-rule("GET /checkpoints/{name}/adoption", EVERYBODY, ADOPTION)
-# No such task is configured, so the tasks are shown again.
-rule("POST /checkpoints/{name}/adoption", EVERYBODY, ADOPTION, task="optimiser")
+rule("GET /checkpoints/{name}/adoption", METRICS, ADOPTION)
+# No such task is configured.
+rule("POST /checkpoints/{name}/adoption", "L n n n n n n n", ADOPTION, task="optimiser")
 # No analysis has this id.
 rule("GET /checkpoints/{name}/adoption/{analysis}", "L n n n n n n n", f"{ADOPTION}/0123456789abcdef")
 rule(

@@ -9,7 +9,7 @@ from scorer.causal.results import DeltaCV, DoubtReason, PlaceboResult
 from scorer.causal.settings import CausalSettings
 
 _CHAIN_Z = 2.5
-_REVERSION_ERRORS = 2.0
+_REVERSION_ERRORS = 3.0
 _REVERSION_SHARE = 0.5
 
 REASONS = {

@@ -82,8 +82,6 @@ EFFECT_COLUMNS = (
     "median",
     "without correction",
     "difference before",
-    "difference in differences",
-    "naive",
 )
 """Headings of the table of effects."""
 CHECK_COLUMNS = ("check", "finding", "limit", "state")
@@ -103,8 +101,6 @@ def effect_row(one: AdoptionEffect) -> tuple[str, ...]:
         _amount(one.median),
         f"{one.plain_mean:+,.2f}",
         f"{one.pre_difference:+,.2f}",
-        f"{one.differences:+,.2f}",
-        f"{one.naive:+,.2f}",
     )
 
 
@@ -139,7 +135,7 @@ def check_rows(found: DeltaCV) -> list[tuple[str, str, str, str]]:
         ("too few units", f"{fewest:,.0f}", f"at least {settings['fewest_units']}"),
         ("chain", f"{chain:+.1%} to controls; {found.several:.0%} adopt others",
          f"at most {settings['chain']:.0%}"),
-        ("regression to the mean", f"{found.reversion:+,.2f}", "half of the effect, or two standard errors"),
+        ("regression to the mean", f"{found.reversion:+,.2f}", "half of the effect, or three errors"),
         ("hidden bias", gammas, f"an odds ratio of at least {settings['least_gamma']:g}"),
     ]  # fmt: skip
     return [(*row, "failed" if row[0] in failed else "passed") for row in rows]
