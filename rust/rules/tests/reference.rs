@@ -22,6 +22,7 @@ fn plain(outcome: Outcome<Value<'_>>) -> Result<Plain, Lack> {
         Outcome::Error(ErrorKind::Range) => Err(Lack::Range),
         Outcome::Error(ErrorKind::NoList) => Err(Lack::NoList),
         Outcome::Error(ErrorKind::NotANumber) => Err(Lack::NotANumber),
+        Outcome::Error(ErrorKind::Failed) => panic!("no function is declared"),
     }
 }
 
