@@ -13,58 +13,16 @@ from typing import Any
 import grpc
 import pytest
 from bundles import FEATURES, tiny_action_bundle, tiny_score_bundle
+from feature_server import BOTH, CONFIG, COUNT, FRAUD, PATIENT, SELECT, SET, metrics, payment, row
 from servers import ACTION, SCORE, RunningServer, scorer_in_process, settings, start_server
 from waiting import wait_until
 
 from scorer import aio
-from scorer.bundle import ComputedFeatures
 from scorer.client import Client, ClientError, Event, InvalidRequestError, PreconditionError
 from scorer.log import LogReader
 from scorer.registry import Registry
 from scorer.v1 import scoring_pb2 as pb
 from scorer.v1 import scoring_pb2_grpc
-
-PATIENT = 30.0
-FRAUD, SELECT = "fraud.checkout", "action.authorise"
-SET: dict[str, Any] = {
-    "name": "cards",
-    "version": 1,
-    "events": {
-        "payment": {
-            "entities": ["card", "terminal"],
-            "numbers": ["amount"],
-            "texts": ["country"],
-            "accept_late": 604_800,
-        }
-    },
-    "features": [
-        {
-            "name": "payments_1d", "entity": "card", "event": "payment",
-            "aggregate": "count", "window": 86_400, "default": 2,
-        },
-        {
-            "name": "mean_1d", "entity": "card", "event": "payment",
-            "aggregate": "mean", "of": "amount", "window": 86_400, "default": 10,
-        },
-        {
-            "name": "cards_7d", "entity": "terminal", "event": "payment",
-            "aggregate": "distinct", "of": "card", "window": 604_800,
-        },
-    ],
-}  # fmt: skip
-COUNT = ComputedFeatures(SET, {"count_24h": "payments_1d"})
-BOTH = ComputedFeatures(SET, {"count_24h": "payments_1d", "distance": "mean_1d"})
-CONFIG = '\n[features]\nsets = ["cards.json"]\ndirectory = "features"\n'
-
-
-def row(**stated: float) -> dict[str, float]:
-    return {"amount": 50.0, "hour": 15.0, "distance": 3.0, **stated}
-
-
-def payment(number: int, *, card: str = "card-1", ago: float = 60.0, amount: float = 20.0) -> Event:
-    at = int((time.time() - ago) * 1e6)
-    keys = {"card": card, "terminal": "t1"}
-    return Event("payment", f"p{number}", at, keys, {"amount": amount}, {"country": "NL"})
 
 
 @pytest.fixture
@@ -187,17 +145,6 @@ def test_every_method_reads_the_features_and_marks_defaults(
         assert one.features_at_us > 0
     of_score = next(one for one in decisions(directory) if one.decision_id == "d" and one.checkpoint == FRAUD)
     assert of_score.features_at_us == recorded["d"].features_at_us, "Decide reads once"
-
-
-def metrics(server: RunningServer) -> dict[str, float]:
-    import urllib.request
-
-    with urllib.request.urlopen(f"http://{server.serving['metrics']}/metrics", timeout=PATIENT) as page:
-        lines = page.read().decode().splitlines()
-    return {
-        name: float(value)
-        for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))
-    }
 
 
 def test_bad_events_are_refused_one_by_one_and_bad_batches_as_a_whole(

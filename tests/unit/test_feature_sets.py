@@ -191,7 +191,7 @@ def test_the_command_builds_a_table_and_reports_what_became_of_events(tmp_path):
     assert "events fraud: 1 counted, 1 duplicates" in done.output
     assert "2 decisions, 2 features" in done.output
     built = pq.read_table(out).to_pydict()
-    assert (built["of_payment"], built["of_fraud"], built["label"]) == ([6, 6], [0, 1], [1, 0])
+    assert (built["of_payment"], built["of_fraud"], built["label"]) == ([7, 7], [0, 1], [1, 0])
     for wrong, message in [
         (["--received-after", "refund=2d"], "no --events of this kind"),
         (["--received-after", "fraud=2 days"], "a duration is a whole number"),

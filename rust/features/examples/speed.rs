@@ -20,6 +20,9 @@ const ENTITIES: [&str; 3] = ["card", "customer", "terminal"];
 const UPDATES: u64 = 1_000_000;
 const READS: u64 = 200_000;
 
+/// Events per second, and per second that the thread had a processor.
+type Rates = (f64, f64);
+
 /// A small generator of the same numbers in every run.
 struct Random(u64);
 
@@ -117,7 +120,7 @@ fn record(store: &Store, number: u64, of: [u64; 3], random: &mut Random) -> Resu
 }
 
 /// Events per second, and per second that this thread had a processor.
-fn updates(store: &Store, from: u64, each: u64, random: &mut Random) -> Result<(f64, f64), Box<dyn Error>> {
+fn updates(store: &Store, from: u64, each: u64, random: &mut Random) -> Result<Rates, Box<dyn Error>> {
     let (started, ran) = (Instant::now(), running_s()?);
     for number in from..from + UPDATES {
         record(store, number, [0; 3].map(|_| random.below(each)), random)?;
@@ -155,7 +158,7 @@ fn with_journal(
     set: FeatureSet,
     directory: PathBuf,
     random: &mut Random,
-) -> Result<((f64, f64), f64, f64), Box<dyn Error>> {
+) -> Result<(Rates, f64, f64), Box<dyn Error>> {
     let options = || StoreOptions {
         directory: Some(directory.clone()),
         now_us: START,

@@ -235,6 +235,25 @@ fn lost_power_loses_at_most_the_newest_events() {
 }
 
 #[test]
+fn a_snapshot_is_never_ahead_of_the_journal() {
+    let machine = SimMachine::new(1);
+    let store = Store::open_in(&machine.start(), &sets(), options()).unwrap();
+    let mut rng = Rng::new(4);
+    while store.stats().snapshot.written == 0 {
+        let (number, amount) = (store.stats().recorded, rng.below(1000) as f64);
+        let step = Step::Record { number, card: rng.below(CARDS), terminal: rng.below(TERMINALS), amount };
+        assert_eq!(apply(&store, &step), Some(true));
+        store.work();
+    }
+    let (recorded, last) = (store.stats().recorded, values(&store));
+    machine.fs.power_loss();
+    drop(store);
+    machine.fs.vanish(&PathBuf::from("/features/snapshot"));
+    let store = Store::open_in(&machine.start(), &sets(), options()).unwrap();
+    assert_eq!((store.recovery().events, values(&store)), (recorded, last));
+}
+
+#[test]
 fn an_event_after_an_erasure_counts_also_if_the_events_before_it_were_lost() {
     let machine = SimMachine::new(1);
     let event = |number, amount| Step::Record { number, card: 2, terminal: 1, amount };
