@@ -21,7 +21,7 @@ from scorer.causal import checks
 from scorer.causal import settings as causal_settings
 from scorer.causal.analysis import analyse, delta_cv
 from scorer.causal.estimate import Pairs, interval, mean_effect, median_effect, studentised
-from scorer.causal.matching import Block, match, variables
+from scorer.causal.matching import MatchedBlock, match, variables
 from scorer.causal.merchants import MerchantSettings, merchant_tables
 from scorer.causal.notebook import delta_cv as in_notebook
 from scorer.causal.page import causal_page
@@ -120,7 +120,9 @@ def test_without_regressors_the_effect_is_the_mean_of_differences() -> None:
 def test_a_linear_difference_before_adoption_is_corrected_exactly() -> None:
     """With outcomes that are linear in the regressors, the matched gap is taken off completely."""
     pick = np.random.default_rng(1)
-    blocks = [Block(12, 0, 12, np.arange(20), pick.integers(20, 90, (20, 4)), np.array([], int), 70, ())]
+    blocks = [
+        MatchedBlock(12, 0, 12, np.arange(20), pick.integers(20, 90, (20, 4)), np.array([], int), 70, ())
+    ]
     pairs = Pairs.of(blocks, 90)
     x = pick.normal(size=(90, 2)) + np.array([[1.0, 0.0]]) * (np.arange(90) < 20)[:, None]
     y = 3.0 + x @ np.array([2.0, -1.0]) + 5.0 * (np.arange(90) < 20)
@@ -134,7 +136,7 @@ def test_a_linear_difference_before_adoption_is_corrected_exactly() -> None:
 def test_a_reused_control_counts_once_with_all_its_weight() -> None:
     """One control for all adopters gives an error of that control's own, which resampling pairs would "
     "miss."""
-    blocks = [Block(12, 0, 12, np.arange(4), np.tile([[4, 5]], (4, 1)), np.array([], int), 2, ())]
+    blocks = [MatchedBlock(12, 0, 12, np.arange(4), np.tile([[4, 5]], (4, 1)), np.array([], int), 2, ())]
     pairs = Pairs.of(blocks, 6)
     own, other = np.array([1.0, 1.0, 1.0, 1.0]), np.array([3.0, 5.0])
     effect = mean_effect(pairs, own, other, np.empty((4, 0)), np.empty((2, 0)), 6)
@@ -166,7 +168,9 @@ def test_the_median_of_pairs_is_zero_for_skewed_values_without_an_effect() -> No
     pick = np.random.default_rng(4)
     values = np.exp(1.5 * pick.normal(size=3_000))
     neighbours = pick.integers(600, 3_000, (600, 10))
-    pairs = Pairs.of([Block(12, 0, 12, np.arange(600), neighbours, np.array([], int), 2_400, ())], 3_000)
+    pairs = Pairs.of(
+        [MatchedBlock(12, 0, 12, np.arange(600), neighbours, np.array([], int), 2_400, ())], 3_000
+    )
     own, other = values[pairs.treated], values[pairs.control_unit]
     effect = mean_effect(pairs, own, other, np.empty((600, 0)), np.empty((len(other), 0)), 3_000)
     middle, low, high = median_effect(pairs, effect, 0.95)
@@ -177,7 +181,9 @@ def test_the_median_of_pairs_is_zero_for_skewed_values_without_an_effect() -> No
 def test_gamma_grows_with_the_effect_and_needs_significance() -> None:
     pick = np.random.default_rng(5)
     blocks = [
-        Block(12, 0, 12, np.arange(200), np.arange(200, 400).reshape(-1, 1), np.array([], int), 200, ())
+        MatchedBlock(
+            12, 0, 12, np.arange(200), np.arange(200, 400).reshape(-1, 1), np.array([], int), 200, ()
+        )
     ]
     pairs = Pairs.of(blocks, 400)
     noise = pick.normal(size=400)

@@ -11,7 +11,7 @@ import numpy as np
 
 from scorer.causal import checks
 from scorer.causal.estimate import (
-    Effect,
+    MatchedEffect,
     Pairs,
     block_covariates,
     interval,
@@ -21,7 +21,7 @@ from scorer.causal.estimate import (
 )
 from scorer.causal.findings import CausalFinding
 from scorer.causal.judging import judge
-from scorer.causal.matching import Block, match
+from scorer.causal.matching import MatchedBlock, match
 from scorer.causal.panel import NEVER, Panel
 from scorer.causal.reading import read_panel
 from scorer.causal.regression import reversion
@@ -153,7 +153,9 @@ def analyse(
     return judge(result, settings)
 
 
-def _blocks(panel: Panel, settings: CausalSettings, advance: Callable[[str, float], None]) -> list[Block]:
+def _blocks(
+    panel: Panel, settings: CausalSettings, advance: Callable[[str, float], None]
+) -> list[MatchedBlock]:
     months = len(panel.months)
     last = months - min(settings.horizons)
     adopted = [int(one) for one in np.unique(panel.adopted) if settings.pre_months <= one <= last]
@@ -180,7 +182,7 @@ def _blocks(panel: Panel, settings: CausalSettings, advance: Callable[[str, floa
     return blocks
 
 
-def _cohort(panel: Panel, block: Block, settings: CausalSettings) -> str:
+def _cohort(panel: Panel, block: MatchedBlock, settings: CausalSettings) -> str:
     label = panel.months[block.month]
     if settings.cohort == "month" or "-" not in label:
         return label
@@ -189,8 +191,8 @@ def _cohort(panel: Panel, block: Block, settings: CausalSettings) -> str:
 
 
 def _estimate(
-    panel: Panel, blocks: Sequence[Block], settings: CausalSettings, horizon: int, cohort: str
-) -> tuple[AdoptionEffect, Pairs, Effect] | None:
+    panel: Panel, blocks: Sequence[MatchedBlock], settings: CausalSettings, horizon: int, cohort: str
+) -> tuple[AdoptionEffect, Pairs, MatchedEffect] | None:
     complete = [one for one in blocks if one.month + horizon <= len(panel.months)]
     matched = [one for one in complete if len(one.treated)]
     if not matched:
@@ -230,7 +232,9 @@ def _estimate(
     )
 
 
-def _unmatched(panel: Panel, blocks: Sequence[Block], horizon: int, before: int) -> tuple[float, float]:
+def _unmatched(
+    panel: Panel, blocks: Sequence[MatchedBlock], horizon: int, before: int
+) -> tuple[float, float]:
     """Return mean differences to all controls: after adoption, and before it."""
     controls = panel.controls
     after, earlier, count = 0.0, 0.0, 0

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from scipy import special
 
-from scorer.causal.estimate import Effect, Pairs, block_covariates, mean_effect
-from scorer.causal.matching import Block, match, variables
+from scorer.causal.estimate import MatchedEffect, Pairs, block_covariates, mean_effect
+from scorer.causal.matching import MatchedBlock, match, variables
 from scorer.causal.panel import NEVER, Floats, Panel, Places
 from scorer.causal.regression import reversion
 from scorer.causal.results import ChainedProduct, MonthDifference, PlaceboResult, VariableBalance
@@ -23,7 +23,7 @@ _MOST_GAMMA = 50.0
 _STEPS = 50
 
 
-def in_time(panel: Panel, blocks: Sequence[Block], settings: CausalSettings) -> PlaceboResult | None:
+def in_time(panel: Panel, blocks: Sequence[MatchedBlock], settings: CausalSettings) -> PlaceboResult | None:
     """Pretend that adopters adopted earlier, and estimate the effect before they really did.
 
     Regression to the mean is taken off, because it is no effect. Whether adopters were selected by their
@@ -49,7 +49,7 @@ def in_time(panel: Panel, blocks: Sequence[Block], settings: CausalSettings) -> 
 
 
 def in_space(
-    panel: Panel, blocks: Sequence[Block], settings: CausalSettings, horizon: int
+    panel: Panel, blocks: Sequence[MatchedBlock], settings: CausalSettings, horizon: int
 ) -> PlaceboResult | None:
     """Pretend that the nearest controls adopted, and estimate the effect on them."""
     generator = np.random.default_rng([settings.seed, 4])
@@ -180,7 +180,7 @@ def chains(panel: Panel, pairs: Pairs, horizon: int) -> tuple[tuple[ChainedProdu
     return tuple(found), float(any_other.mean()) if n else 0.0
 
 
-def gamma(pairs: Pairs, effect: Effect, level: float) -> float | None:
+def gamma(pairs: Pairs, effect: MatchedEffect, level: float) -> float | None:
     """Return Rosenbaum's bound: the greatest odds ratio of hidden bias at which the effect is significant.
 
     The test is Wilcoxon's signed rank of the corrected difference of each adopter to its nearest control,
@@ -214,14 +214,14 @@ def gamma(pairs: Pairs, effect: Effect, level: float) -> float | None:
     return low
 
 
-def _pairs(blocks: Sequence[Block], panel: Panel) -> Pairs | None:
+def _pairs(blocks: Sequence[MatchedBlock], panel: Panel) -> Pairs | None:
     kept = [one for one in blocks if len(one.treated)]
     if sum(len(one.treated) for one in kept) < _FEWEST:
         return None
     return Pairs.of(kept, panel.size)
 
 
-def _tested(effect: Effect, expected: float, units: int, more: float = 0.0) -> PlaceboResult:
+def _tested(effect: MatchedEffect, expected: float, units: int, more: float = 0.0) -> PlaceboResult:
     value, error = effect.value - expected, float(np.hypot(effect.error, more))
     p_value = float(2.0 * special.ndtr(-abs(value) / error)) if error > 0 else 1.0
     return PlaceboResult(value, error, p_value, units)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scorer.causal.matching import Block
+from scorer.causal.matching import MatchedBlock
 from scorer.causal.panel import Floats, Panel, Places
 from scorer.stats.distributions import normal_quantile
 
@@ -41,7 +41,7 @@ class Pairs:
         weight: `[m]`, sum of 1/k over the adopters that it is matched to.
     """
 
-    blocks: Sequence[Block]
+    blocks: Sequence[MatchedBlock]
     treated: Places
     block: Places
     counts: Places
@@ -52,7 +52,7 @@ class Pairs:
     weight: Floats
 
     @classmethod
-    def of(cls, blocks: Sequence[Block], size: int) -> Pairs:
+    def of(cls, blocks: Sequence[MatchedBlock], size: int) -> Pairs:
         """Return the pairs of blocks of a panel with `size` units."""
         treated = np.concatenate([one.treated for one in blocks])
         block = np.repeat(np.arange(len(blocks)), [len(one.treated) for one in blocks])
@@ -93,7 +93,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Effect:
+class MatchedEffect:
     """An estimated mean with what its interval is computed from.
 
     Attributes:
@@ -139,7 +139,7 @@ def block_covariates(panel: Panel, pairs: Pairs) -> tuple[Floats, Floats]:
 
 def mean_effect(
     pairs: Pairs, own: Floats, other: Floats, x_own: Floats, x_other: Floats, size: int
-) -> Effect:
+) -> MatchedEffect:
     """Estimate the mean effect on adopters.
 
     Args:
@@ -186,7 +186,7 @@ def mean_effect(
         minlength=size,
     )
     contributions = sums[sums != 0.0]
-    return Effect(
+    return MatchedEffect(
         value=value,
         error=float(np.sqrt((contributions**2).sum())),
         contributions=contributions,
@@ -253,7 +253,7 @@ def _tail(width: float, confidence: float) -> float:
     return narrow
 
 
-def median_effect(pairs: Pairs, effect: Effect, confidence: float) -> tuple[float, float, float]:
+def median_effect(pairs: Pairs, effect: MatchedEffect, confidence: float) -> tuple[float, float, float]:
     """Return the median over pairs of adopter and neighbour, with the bounds of its interval.
 
     Without an effect, adopter and neighbour are interchangeable, so the median of their difference is 0

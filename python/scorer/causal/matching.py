@@ -52,7 +52,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Block:
+class MatchedBlock:
     """The adopters of one month with their neighbours.
 
     Attributes:
@@ -91,7 +91,7 @@ def match(
     *,
     month: int,
     advance: Callable[[float], None] = lambda _share: None,
-) -> Block:
+) -> MatchedBlock:
     """Find the neighbours of adopters.
 
     Args:
@@ -130,7 +130,7 @@ def match(
         done += len(rows)
         advance(done / max(len(treated), 1))
     matched = found[:, 0] >= 0
-    return Block(
+    return MatchedBlock(
         month=month,
         begin=window[0],
         end=window[1],

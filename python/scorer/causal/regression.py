@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from scorer.causal.estimate import Pairs
-from scorer.causal.matching import Block, variables
+from scorer.causal.matching import MatchedBlock, variables
 from scorer.causal.panel import Floats, Panel, Places
 
 _MOST_ROWS = 100_000
@@ -104,7 +104,7 @@ def _slopes(panel: Panel, pairs: Pairs, controls: Places, seed: int) -> tuple[Fl
     return basis, np.asarray(model.coef_[0][:2]), np.asarray(covariance[:2, :2])
 
 
-def _design(panel: Panel, block: Block, rows: Places) -> Floats:
+def _design(panel: Panel, block: MatchedBlock, rows: Places) -> Floats:
     raw = variables(panel, rows, block.begin, block.end)
     scaled = np.stack([one.apply(raw[:, at]) for at, one in enumerate(block.scales)], axis=1)
     scaled = np.clip(scaled, -_MOST_ODDS, _MOST_ODDS)

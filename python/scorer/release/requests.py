@@ -111,7 +111,7 @@ class NewWeekly(Request):
 
 
 class NewAdoptionAnalysis(Request):
-    """An analysis of adoption."""
+    """The start of an analysis of adoption."""
 
     task: Line
     """Name of the task in the settings of the checkpoint."""
