@@ -64,7 +64,12 @@ def logged_values(
             record = entry.record
             if not record.features_at_us or record.features_defaulted in _NOT_COMPARED:
                 continue
-            digest = record.bundle.hex()
+            digest = f"sha256:{record.bundle.hex()}"
+            if digest not in directories:
+                raise FeatureTableError(
+                    f"bundles: {digest[:19]}, which made decision {record.decision_id!r}, is in none of the "
+                    "directories; add its registry to --bundles"
+                )
             if digest not in known:
                 known[digest] = _bundle(declared, Path(directories[digest]))
             left_out = {*record.stated_features, *record.withheld}
