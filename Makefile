@@ -258,6 +258,10 @@ bench-learning: build learning-peers ## Measure learning and its peers; parts: m
 bench-onnx: build ## Measure an ONNX model of three layers of 64 for one row beside ONNX Runtime
 	@'$(RUN)' -m loadtests.onnx $(ARGS)
 
+.PHONY: bench-shapes
+bench-shapes: build bench-peers ## Measure forests of every shape beside ONNX Runtime, XGBoost and LightGBM; options: make bench-shapes ARGS='--only deep exact'
+	@PYTHONPATH='$(CURDIR):$(CURDIR)/python' '$(PEERS)/bin/python' -W ignore -m loadtests.engine.shapes $(ARGS)
+
 .PHONY: bench-rules
 bench-rules: | cargo ## Measure rules beside cel-rust and zen-engine, compare results with cel-rust, and measure lists (compiles the peers for minutes)
 	@cargo run --release --quiet --package scorer-rules --example speed

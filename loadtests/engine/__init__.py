@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadtests.engine import actions, forests, loading
+from loadtests.engine import actions, forests, loading, shapes
 from loadtests.figures import Figures
 from loadtests.options import Options
 
@@ -15,4 +15,5 @@ def run(figures: Figures, options: Options) -> None:
         actions.run(figures, options)
     if not options.quick:
         loading.run(figures, options)
+        shapes.run(figures, options)
         forests.curves(figures, options)

@@ -30,7 +30,15 @@ Rows = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Spec:
-    """Size and kind of a model. ``leaves``, if set, limits LightGBM's trees instead of the depth."""
+    """Size and kind of a model.
+
+    Attributes:
+        trees: Number of rounds; a round of several classes has one tree for each.
+        leaves: If it is not 0, trees grow leaf by leaf to this number instead of to the depth.
+        categorical: Whether the first `categories` features are categorical.
+        classes: Number of classes; 0: two classes with one output.
+        missing: Share of missing values.
+    """
 
     trees: int
     depth: int
@@ -41,6 +49,9 @@ class Spec:
     features: int = FEATURES
     leaves: int = 0
     forest: bool = False
+    categories: int = CATEGORICAL
+    classes: int = 0
+    missing: float = MISSING
 
     @property
     def words(self) -> str:
@@ -52,15 +63,20 @@ class Spec:
             "random forest" if self.forest else "",
         ]
         size = f"{self.trees:,}×{self.leaves} leaves" if self.leaves else f"{self.trees:,}×{self.depth}"
+        size = f"{self.classes} classes {size}" if self.classes else size
         details = [
             f"tree_method={self.method}" if self.method != "hist" else "",
-            f"{self.features} features" if self.features != FEATURES else "",
+            f"{self.features:,} features" if self.features != FEATURES else "",
+            f"{self.categories} categorical columns" if self.categories != CATEGORICAL else "",
+            f"{self.missing:.0%} missing" if self.missing != MISSING else "",
         ]
         return ", ".join(filter(None, [" ".join(filter(None, [*kinds, size])), *details]))
 
 
-def sample(spec: Spec) -> tuple[Rows, npt.NDArray[np.bool_]]:
+def sample(spec: Spec) -> tuple[Rows, npt.NDArray[np.bool_] | npt.NDArray[np.intp]]:
     """Return rows with missing values, and labels that depend on single features and on pairs.
+
+    Labels are classes from 0 if the model has several, else booleans.
 
     The last features of an oracle are those of an action, drawn from all combinations of the factors. They
     are never missing.
@@ -69,7 +85,7 @@ def sample(spec: Spec) -> tuple[Rows, npt.NDArray[np.bool_]]:
     x = random.normal(size=(SAMPLES, spec.features)).astype(np.float32)
     odds = x[:, 0] * x[:, 1] + np.sin(3 * x[:, 2]) + x[:, 3:10].sum(axis=1) / 3
     if spec.categorical:
-        for i in range(CATEGORICAL):
+        for i in range(spec.categories):
             count = CATEGORIES[i % len(CATEGORIES)]
             x[:, i] = random.integers(count, size=SAMPLES)
             odds += random.normal(size=count, scale=0.5)[x[:, i].astype(int)]
@@ -77,11 +93,27 @@ def sample(spec: Spec) -> tuple[Rows, npt.NDArray[np.bool_]]:
     for i, count in enumerate(FACTORS if spec.actions else (), start=context):
         x[:, i] = random.integers(count, size=SAMPLES)
         odds += random.normal(size=count, scale=EFFECT)[x[:, i].astype(int)] * (1 + x[:, i - context])
-    y = random.random(SAMPLES) < 1 / (1 + np.exp(-odds))
-    missing = random.random(x.shape) < MISSING
+    y = _labels(spec, odds, random)
+    missing = random.random(x.shape) < spec.missing
     missing[:, context:] = False
     x[missing] = np.nan
     return x, y
+
+
+def _labels(
+    spec: Spec, odds: Any, random: np.random.Generator
+) -> npt.NDArray[np.bool_] | npt.NDArray[np.intp]:
+    if not spec.classes:
+        labels: npt.NDArray[np.bool_] = random.random(SAMPLES) < 1 / (1 + np.exp(-odds))
+        return labels
+    noisy = odds + random.logistic(size=SAMPLES)
+    return np.searchsorted(np.quantile(noisy, np.arange(1, spec.classes) / spec.classes), noisy)
+
+
+def _described(spec: Spec) -> dict[str, Any]:
+    """Return the fields of a spec, without later ones at their default, so that kept models stay valid."""
+    later = {"categories": CATEGORICAL, "classes": 0, "missing": MISSING}
+    return {name: value for name, value in asdict(spec).items() if name not in later or value != later[name]}
 
 
 def booster(spec: Spec, folder: Path = WORK / "models") -> Any:
@@ -90,7 +122,7 @@ def booster(spec: Spec, folder: Path = WORK / "models") -> Any:
 
     settings = _settings(spec)
     named = {
-        "spec": asdict(spec),
+        "spec": _described(spec),
         "settings": settings,
         "data": [SAMPLES, spec.features, MISSING] + ([EFFECT] if spec.actions else []),
         "xgb": xgb.__version__,
@@ -105,14 +137,16 @@ def booster(spec: Spec, folder: Path = WORK / "models") -> Any:
         if spec.library == "lightgbm":
             import lightgbm as lgb
 
-            lgb.train(settings, lgb.Dataset(x, y), spec.trees).save_model(whole)
+            columns = list(range(spec.categories)) if spec.categorical else []
+            data = lgb.Dataset(x, y, categorical_feature=columns)
+            lgb.train(settings, data, spec.trees).save_model(whole)
         else:
-            kinds = ["c" if spec.categorical and i < CATEGORICAL else "q" for i in range(spec.features)]
+            kinds = ["c" if spec.categorical and i < spec.categories else "q" for i in range(spec.features)]
             exact = spec.method == "exact"
             matrix = xgb.DMatrix if exact else xgb.QuantileDMatrix
-            data = matrix(x, y, feature_types=kinds, enable_categorical=spec.categorical)
+            table = matrix(x, y, feature_types=kinds, enable_categorical=spec.categorical)
             # A random forest is one round of many trees.
-            xgb.train(settings, data, 1 if spec.forest else spec.trees).save_model(whole)
+            xgb.train(settings, table, 1 if spec.forest else spec.trees).save_model(whole)
         whole.rename(path)
     if spec.library == "lightgbm":
         import lightgbm as lgb
@@ -145,6 +179,10 @@ def _settings(spec: Spec) -> dict[str, Any]:
         "nthread": 1,
         "seed": 1,
     }
+    if spec.leaves:
+        settings |= {"grow_policy": "lossguide", "max_leaves": spec.leaves}
+    if spec.classes:
+        settings |= {"objective": "multi:softprob", "num_class": spec.classes}
     if spec.forest:
         settings |= {"num_parallel_tree": spec.trees, "eta": 1, "colsample_bynode": 0.5}
     # Split on sets of categories, not on one category against the rest.

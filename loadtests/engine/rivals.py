@@ -32,10 +32,13 @@ def xgboost_margins(model: Any, rows: Rows) -> Any:
 
 
 def onnx_model(model: Any) -> Any:
-    """Return an XGBoost model as ONNX, converted by onnxmltools."""
+    """Return an XGBoost or LightGBM model as ONNX, converted by onnxmltools."""
     import onnxmltools
     from onnxmltools.convert.common.data_types import FloatTensorType
 
+    if hasattr(model, "model_to_string"):
+        inputs = [("x", FloatTensorType([None, model.num_feature()]))]
+        return onnxmltools.convert_lightgbm(model, initial_types=inputs, zipmap=False)
     inputs = [("x", FloatTensorType([None, model.num_features()]))]
     return onnxmltools.convert_xgboost(model, initial_types=inputs)
 
