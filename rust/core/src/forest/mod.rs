@@ -9,6 +9,7 @@
 //! forest chooses an evaluator for each group of trees.
 
 pub mod actions;
+mod bits;
 mod block;
 mod build;
 mod compile;
@@ -20,14 +21,18 @@ mod key;
 mod layout;
 mod link;
 mod model;
+mod outcome;
 mod plan;
+mod program;
 mod rank;
 mod reach;
 mod scratch;
 mod slots;
+mod steps;
 mod sum;
 mod view;
 mod walk;
+mod work;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -4,15 +4,21 @@
 
 use crate::budget::{Budget, OutOfTime};
 
+use super::bits::Columns;
 use super::cpu::Detected;
 use super::kernel::{self, GROUP, LINE_DEPTH, Line, Nodes};
 use super::layout::{Layout, Span};
 use super::model::{BaseOrder, Target};
+use super::outcome::Outcomes;
+use super::program::Programs;
 use super::rank::Ranks;
 use super::reach::Reach;
 use super::scratch::Scratch;
+use super::slots::Stretch;
+use super::steps::{Steps, leaf_number};
 use super::sum::Real;
 use super::walk::{self, PaddedNode};
+use super::work::Work;
 
 /// Greatest number of trees of a run, and between two checks of the budget.
 pub(super) const RUN: usize = kernel::RUN * GROUP;
@@ -31,13 +37,22 @@ impl Plan {
         }
     }
 
+    /// Number of bytes for the outcomes of a row's tests.
+    pub(super) fn outcomes_room(&self) -> usize {
+        let outcomes = match self {
+            Self::F32(engine) => &engine.outcomes,
+            Self::F64(engine) => &engine.outcomes,
+        };
+        outcomes.as_ref().map_or(0, Outcomes::room)
+    }
+
     /// Least number of rows that are evaluated as a block.
     pub(super) fn least_rows(&self, isa: Detected) -> usize {
-        let ranked = match self {
-            Self::F32(engine) => engine.ranked_tests(),
-            Self::F64(engine) => engine.ranked_tests(),
+        let work = match self {
+            Self::F32(engine) => engine.work,
+            Self::F64(engine) => engine.work,
         };
-        ranked.and_then(|(all, taken)| kernel::least_rows(isa, all, taken)).unwrap_or(usize::MAX)
+        work.least_rows(isa).unwrap_or(usize::MAX)
     }
 }
 
@@ -49,16 +64,20 @@ pub(super) struct Run {
     /// Whether the budget is checked before the run.
     pub(super) ask: bool,
     pub(super) walk: Walk,
+    /// The first of its trees' programs, with which blocks of rows are evaluated. Blocks of other runs are evaluated
+    /// by the complete trees of the walk.
+    pub(super) first_part: Option<usize>,
 }
 
 #[derive(Debug)]
 pub(super) enum Walk {
     /// Complete trees of one depth on byte ranks; leaf values copied into the engine.
     Ranked { depth: u8, first_line: usize, first_leaf: usize },
-    /// Trees whose upper levels are evaluated on byte ranks, and the rest in the layout for as many steps as the
-    /// deepest tree needs.
-    Tipped { first_line: usize, first_exit: usize, steps: u8 },
-    /// At most [`GROUP`] complete trees of one depth on 32-bit keys, for forests that need too many byte slots.
+    /// Trees whose upper levels are evaluated on byte ranks, and the rest step by step.
+    Tipped { first_line: usize, first_exit: usize },
+    /// Trees that are walked step by step from their roots.
+    Stepped { first_root: usize },
+    /// At most [`GROUP`] complete trees of one depth on 32-bit keys, for forests of many features.
     Padded { depth: u8, first_node: usize, first_leaf: usize },
     /// At most [`GROUP`] trees, walked in the layout itself.
     Linked { steps: u8 },
@@ -68,10 +87,22 @@ pub(super) enum Walk {
 #[derive(Debug)]
 pub(super) struct Engine<T> {
     pub(super) runs: Vec<Run>,
-    /// The computation of byte ranks, if a run uses them.
+    /// The computation of ranks, if a walk or a program uses them.
     pub(super) ranks: Option<Ranks>,
+    /// Whether a walk needs the narrow ranks of a row.
+    pub(super) needs_ranks: bool,
+    /// The outcomes of a row's tests, if a walk goes step by step.
+    pub(super) outcomes: Option<Outcomes>,
+    pub(super) steps: Steps,
+    /// The columns of category tables, for programs.
+    pub(super) columns: Columns,
+    pub(super) programs: Programs,
+    pub(super) work: Work,
+    /// Whether a leaf is a vector.
+    pub(super) vectors: bool,
     /// Whether a run needs the layout's 32-bit slots.
     pub(super) needs_slots: bool,
+    pub(super) stretches: Vec<Stretch>,
     /// For each group of [`GROUP`] ranked trees their byte slots, then their cut numbers.
     pub(super) lines: Vec<Line>,
     /// For each padded group `[GROUP][2^depth]` nodes in heap order: node 0 is not used, the root is node 1.
@@ -80,32 +111,23 @@ pub(super) struct Engine<T> {
     pub(super) leaves: Vec<T>,
     /// In forests with vector leaves, the index of each leaf's first value in the layout.
     pub(super) rows: Vec<u32>,
-    /// For each tipped tree `[2^LINE_DEPTH]` nodes of the layout, counted from its root, from which the walk continues.
+    /// For each tipped tree `[2^LINE_DEPTH]` places in `steps` from which the walk continues, and for each other tree
+    /// that is walked step by step the place of its root.
     pub(super) exits: Vec<u32>,
 }
 
 impl<T: Real> Engine<T> {
     fn heap_bytes(&self) -> usize {
         size_of::<Run>() * self.runs.capacity()
+            + size_of::<Stretch>() * self.stretches.capacity()
             + self.ranks.as_ref().map_or(0, Ranks::heap_bytes)
+            + self.outcomes.as_ref().map_or(0, Outcomes::heap_bytes)
+            + self.steps.heap_bytes()
+            + self.programs.heap_bytes()
             + size_of::<Line>() * self.lines.capacity()
             + size_of::<PaddedNode>() * self.nodes.capacity()
             + size_of::<T>() * self.leaves.capacity()
             + size_of::<u32>() * (self.rows.capacity() + self.exits.capacity())
-    }
-
-    /// Number of tests of all trees on byte ranks, and of the tests on one row's paths; `None` without ranks.
-    fn ranked_tests(&self) -> Option<(usize, usize)> {
-        self.ranks.as_ref()?;
-        let depths = self.runs.iter().map(|run| match run.walk {
-            Walk::Ranked { depth, .. } => (run.trees, usize::from(depth)),
-            Walk::Tipped { .. } => (run.trees, LINE_DEPTH),
-            Walk::Padded { .. } | Walk::Linked { .. } => (0, 0),
-        });
-        Some(
-            depths
-                .fold((0, 0), |(all, taken), (trees, depth)| (all + (trees << depth), taken + trees * depth)),
-        )
     }
 
     /// Computes the margins of one row. `reach` receives the leaves that the row reaches.
@@ -121,10 +143,16 @@ impl<T: Real> Engine<T> {
         out: &mut [f64],
     ) -> Result<(), OutOfTime> {
         if self.needs_slots {
-            layout.slots.fill(row, &mut scratch.slots);
+            kernel::fill_slots(isa, &self.stretches, layout, row, &mut scratch.slots);
         }
         if let Some(ranks) = &self.ranks {
-            kernel::rank_row(isa, ranks, layout, row, &mut scratch.ranks);
+            if self.needs_ranks {
+                kernel::rank_row(isa, ranks, layout, row, &mut scratch.ranks);
+            }
+            if let Some(outcomes) = &self.outcomes {
+                let all = &mut scratch.outcomes;
+                kernel::fill_outcomes(isa, (outcomes, ranks), layout, row, &scratch.ranks, all);
+            }
         }
         let sums = T::sums(&mut scratch.sums);
         start(layout, sums);
@@ -140,19 +168,29 @@ impl<T: Real> Engine<T> {
                     self.add(leaves, trees, usize::from(depth), first_leaf, &scratch.positions, sums);
                     reach.complete(run.first_tree, usize::from(depth), &scratch.positions[..run.trees]);
                 }
-                Walk::Tipped { first_line, first_exit, steps } => {
+                Walk::Tipped { first_line, first_exit } => {
                     let nodes = self.ranked(LINE_DEPTH, first_line, run.trees);
                     kernel::find(isa, nodes, self.byte_slots(), &scratch.ranks, &mut scratch.positions);
                     for (g, trees) in trees.chunks(GROUP).enumerate() {
-                        let mut at = [0; GROUP];
+                        let mut at = [self.exits[first_exit]; GROUP];
                         for (lane, at) in at.iter_mut().enumerate().take(trees.len()) {
                             let tree = GROUP * g + lane;
                             let position = usize::from(scratch.positions[tree]);
                             *at = self.exits[first_exit + (tree << LINE_DEPTH) + position];
                         }
                         let numbered = (run.first_tree + GROUP * g, trees);
-                        let walk = (usize::from(steps), at);
-                        add_linked(layout, leaves, numbered, walk, &scratch.slots, reach, sums);
+                        let at = (LINE_DEPTH, &at);
+                        self.add_stepped(layout, leaves, numbered, at, &scratch.outcomes, reach, sums);
+                    }
+                }
+                Walk::Stepped { first_root } => {
+                    let roots = &self.exits[first_root..first_root + run.trees];
+                    for (g, (trees, roots)) in trees.chunks(GROUP).zip(roots.chunks(GROUP)).enumerate() {
+                        let mut at = [roots[0]; GROUP];
+                        at[..roots.len()].copy_from_slice(roots);
+                        let numbered = (run.first_tree + GROUP * g, trees);
+                        let at = (0, &at);
+                        self.add_stepped(layout, leaves, numbered, at, &scratch.outcomes, reach, sums);
                     }
                 }
                 Walk::Padded { depth, first_node, first_leaf } => {
@@ -165,8 +203,8 @@ impl<T: Real> Engine<T> {
                     reach.complete(run.first_tree, usize::from(depth), &found[..run.trees]);
                 }
                 Walk::Linked { steps } => {
-                    let walk = (usize::from(steps), [0; GROUP]);
-                    add_linked(layout, leaves, (run.first_tree, trees), walk, &scratch.slots, reach, sums);
+                    let (steps, numbered) = (usize::from(steps), (run.first_tree, trees));
+                    add_linked(layout, leaves, numbered, steps, &scratch.slots, reach, sums);
                 }
             }
         }
@@ -184,6 +222,42 @@ impl<T: Real> Engine<T> {
     pub(super) fn ranked(&self, depth: usize, first_line: usize, trees: usize) -> Nodes<'_> {
         let lines = trees.div_ceil(GROUP) * Nodes::lines_per_group(depth);
         Nodes::new(depth, &self.lines[first_line..first_line + lines])
+    }
+
+    /// Walks at most [`GROUP`] trees, of which the first is tree `first_tree`, step by step from the places `at`, which
+    /// are `above` levels below the roots, and adds the leaves.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one evaluation, which different owners hold")]
+    #[inline]
+    fn add_stepped(
+        &self,
+        layout: &Layout,
+        leaves: &[T],
+        (first_tree, trees): (usize, &[Span]),
+        (above, at): (usize, &[u32; GROUP]),
+        outcomes: &[u8],
+        reach: &mut impl Reach,
+        sums: &mut [T],
+    ) {
+        let levels = trees.iter().map(|tree| usize::from(tree.depth)).max().unwrap_or(0);
+        #[expect(unsafe_code, reason = "the nodes were built from a validated layout")]
+        // SAFETY: `build` took the places from `Steps::push`, and `Outcomes::fill` has written 0 or 1 to all outcomes,
+        // and 0 to those of leaves.
+        let found = unsafe { self.steps.walk(levels.saturating_sub(above), at, outcomes) };
+        if let ([sum], false) = (&mut *sums, self.vectors) {
+            // All leaves are scalars of one output, so the sum can stay in a register.
+            let mut own = *sum;
+            for (lane, (tree, &leaf)) in trees.iter().zip(&found).enumerate() {
+                own += leaves[tree.first_value + leaf_number(leaf)];
+                reach.leaf(first_tree + lane, leaf_number(leaf));
+            }
+            *sum = own;
+            return;
+        }
+        for (lane, (tree, &leaf)) in trees.iter().zip(&found).enumerate() {
+            let first = tree.first_value + leaf_number(leaf) * layout.width(tree.target);
+            add_row(tree, &leaves[first..], sums);
+            reach.leaf(first_tree + lane, leaf_number(leaf));
+        }
     }
 
     /// Adds the leaves at `positions` of complete trees.
@@ -227,22 +301,22 @@ impl<T: Real> Engine<T> {
     }
 }
 
-/// Walks at most [`GROUP`] trees, of which the first is tree `first_tree`, by `steps` steps from the nodes `at` to the
+/// Walks at most [`GROUP`] trees, of which the first is tree `first_tree`, by `steps` steps from their roots to the
 /// leaves and adds the leaves.
 #[inline]
 fn add_linked<T: Real>(
     layout: &Layout,
     leaves: &[T],
     (first_tree, trees): (usize, &[Span]),
-    (steps, at): (usize, [u32; GROUP]),
+    steps: usize,
     slots: &[i32],
     reach: &mut impl Reach,
     sums: &mut [T],
 ) {
     #[expect(unsafe_code, reason = "the layout has been validated")]
-    // SAFETY: `Forest` holds only validated layouts, roots and exits are nodes of their trees, and `Scratch::check` has
-    // shown that there are as many slots as the layout has.
-    let found = unsafe { walk::linked(steps, &layout.nodes, trees, at, slots) };
+    // SAFETY: `Forest` holds only validated layouts, and `Scratch::check` has shown that there are as many slots as the
+    // layout has.
+    let found = unsafe { walk::linked(steps, &layout.nodes, trees, slots) };
     for (lane, tree) in trees.iter().enumerate() {
         let number = layout.nodes[tree.first_node + found[lane]].leaf_number();
         let first = tree.first_value + number * layout.width(tree.target);

@@ -6,6 +6,10 @@
 //! values; a feature with more cuts has several slots, each for its own window of the ranks.
 //!
 //! A rank is found by a search in blocks of 16 cuts, with a fixed number of comparisons and without branches.
+//!
+//! Ranks are *narrow* if all byte slots, with one for each column of a category table, have numbers below 256. The
+//! kernels of complete trees need narrow ranks. Other forests have *wide* ranks: more byte slots, and none for columns,
+//! which [`super::bits`] provides.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +18,10 @@ use super::layout::{Layout, PackedNode};
 use super::model::{NanRule, ZeroRule};
 use super::slots::CategoryTable;
 
-/// Greatest number of byte slots, because their numbers are bytes too.
+/// Greatest number of byte slots of narrow ranks, because their numbers are bytes too.
 pub(super) const MAX_SLOTS: usize = 256;
+/// Greatest number of byte slots of wide ranks.
+pub(super) const MOST_SLOTS: usize = 1 << 14;
 /// Number of cuts that one byte slot serves.
 const WINDOW: usize = 255;
 /// Number of rows in a block.
@@ -42,9 +48,24 @@ impl Block {
     const EMPTY: Self = Self([i32::MAX; 16]);
 }
 
-/// Counts the numbers of a block that are below a value. Each instruction set implements it.
+/// The vector instructions of ranks and outcomes. Each instruction set implements it.
 pub(super) trait Count: Copy {
+    /// Counts the numbers of a block that are below a value.
     fn below(self, block: &Block, value: i32) -> usize;
+
+    /// Writes 1 where a number is below a rank, otherwise 0.
+    #[inline(always)]
+    fn mark(self, numbers: &[u8; 64], rank: u8, out: &mut [u8; 64]) {
+        for (out, &number) in out.iter_mut().zip(numbers) {
+            *out = u8::from(number < rank);
+        }
+    }
+
+    /// Writes a byte, 0 or 1, for each bit of a word.
+    #[inline(always)]
+    fn spread(self, word: u64, out: &mut [u8; 64]) {
+        super::bits::spread(word, out);
+    }
 }
 
 /// Counts with the instructions that the target guarantees.
@@ -79,23 +100,31 @@ impl Count for Plain {
 
 /// The cuts of one feature and the byte slots that are filled from its rank.
 #[derive(Debug)]
-struct Search {
-    feature: u32,
+pub(super) struct Search {
+    pub(super) feature: u32,
     /// First block of each level, from the root; the last `levels` are used.
     first_block: [u32; LEVELS],
     levels: u8,
-    slots: u32,
-    first_slot: u32,
+    pub(super) slots: u32,
+    pub(super) first_slot: u32,
+    /// First of this feature's numbers in [`Ranks::sorted`], and the logarithm of the size of their buckets.
+    pub(super) first_sorted: u32,
+    pub(super) shift: u8,
 }
+
+/// Number of buckets into which the sorted numbers of a feature are divided for searches in the lanes of registers.
+pub(super) const BUCKETS: usize = 32;
 
 /// The computation of a byte slot from its feature's rank.
 #[derive(Debug, Clone, Copy)]
-struct ByteSlot {
+pub(super) struct ByteSlot {
     /// Rank at which its window starts.
-    start: i32,
-    nan: u8,
+    pub(super) start: i32,
+    pub(super) nan: u8,
     /// The rank for values that count as zero; `None` if zero is treated like any other number.
-    zero: Option<u8>,
+    pub(super) zero: Option<u8>,
+    /// Number of cuts of its window.
+    pub(super) cuts: u8,
 }
 
 impl ByteSlot {
@@ -114,26 +143,56 @@ impl ByteSlot {
 #[derive(Debug)]
 pub(super) struct Ranks {
     blocks: Vec<Block>,
-    searches: Vec<Search>,
-    slots: Vec<ByteSlot>,
-    /// The first byte slot of each category table of the layout.
+    pub(super) searches: Vec<Search>,
+    /// For each feature the last number of each bucket, and then all numbers if a bucket has several: cuts minus 1,
+    /// ascending, and filled up with the largest number, so that the very last one is the largest number.
+    pub(super) sorted: Vec<i32>,
+    pub(super) slots: Vec<ByteSlot>,
+    /// The first byte slot of each category table of the layout. Empty if the ranks are wide.
     first_columns: Vec<u32>,
     len: usize,
+    narrow: bool,
 }
 
 impl Ranks {
+    /// Number of byte slots.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
+    pub(super) fn is_narrow(&self) -> bool {
+        self.narrow
+    }
+
+    /// Number of cuts of each byte slot, in their order. Columns have one.
+    pub(super) fn cuts(&self) -> impl Iterator<Item = u8> {
+        let numeric = self.slots.iter().map(|slot| slot.cuts);
+        numeric.chain(std::iter::repeat_n(1, self.len - self.slots.len()))
+    }
+
     pub(super) fn heap_bytes(&self) -> usize {
         size_of::<Block>() * self.blocks.capacity()
+            + size_of::<i32>() * self.sorted.capacity()
             + size_of::<Search>() * self.searches.capacity()
             + size_of::<ByteSlot>() * self.slots.capacity()
             + size_of::<u32>() * self.first_columns.capacity()
     }
 
-    /// Computes the ranks of one row for every byte slot.
+    /// Passes the rank of one row in each numeric byte slot to `found`, in the order of the slots.
+    #[inline(always)]
+    pub(super) fn each<C: Count>(&self, row: &[f32], count: C, mut found: impl FnMut(usize, u8)) {
+        for search in &self.searches {
+            let bits = row[search.feature as usize].to_bits();
+            let rank = self.rank(search, key::of_bits(bits), count) as i32;
+            let first = search.first_slot as usize;
+            let slots = &self.slots[first..first + search.slots as usize];
+            for (at, slot) in slots.iter().enumerate() {
+                found(first + at, slot.rank(rank, key::is_nan(bits), key::is_zero(bits)));
+            }
+        }
+    }
+
+    /// Computes the ranks of one row for every byte slot. The ranks are narrow.
     #[inline(always)]
     pub(super) fn fill_row<C: Count>(
         &self,
@@ -182,6 +241,18 @@ impl Ranks {
                 }
             }
         }
+        self.fill_tables(tables, rows, width, columns);
+    }
+
+    /// Computes the columns of category tables that have byte slots.
+    #[inline(always)]
+    pub(super) fn fill_tables(
+        &self,
+        tables: &[CategoryTable],
+        rows: &[f32],
+        width: usize,
+        columns: &mut [Column],
+    ) {
         let mut bits = [0; MAX_SLOTS];
         for (table, &first) in tables.iter().zip(&self.first_columns) {
             let columns = &mut columns[first as usize..first as usize + table.columns];
@@ -211,6 +282,23 @@ pub(super) struct Ranker {
     /// For each slot of the layout, without the sentinel, the range of its feature's cuts and its first byte slot.
     places: Vec<Place>,
     cuts: Vec<i32>,
+    /// Number of the layout's numeric slots.
+    numeric: usize,
+}
+
+/// A test of a node in terms of ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tested {
+    /// It goes right if the rank in a byte slot is above a cut.
+    Rank {
+        /// The byte slot.
+        slot: u32,
+        /// Number of the cut in the slot's window.
+        cut: u8,
+    },
+    /// It goes right if a column of a category table is 1. Columns are counted over all tables, each of which begins at
+    /// a multiple of 64.
+    Column(u32),
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -222,11 +310,12 @@ struct Place {
 }
 
 impl Ranker {
-    /// Returns `None` if the forest would need more than [`MAX_SLOTS`] byte slots.
-    pub(super) fn new(layout: &Layout) -> Option<Self> {
+    /// Returns `None` if the forest would need more than [`MOST_SLOTS`] byte slots.
+    /// `narrow` states whether ranks may be narrow.
+    pub(super) fn new(layout: &Layout, narrow: bool) -> Option<Self> {
         let numeric = &layout.slots.numeric;
         let columns: usize = layout.slots.tables.iter().map(|table| table.columns).sum();
-        if numeric.len() + columns > MAX_SLOTS {
+        if numeric.len() > MOST_SLOTS {
             return None;
         }
         // Slots of one feature under different rules share one search.
@@ -249,9 +338,11 @@ impl Ranker {
         let mut ranks = Ranks {
             blocks: Vec::new(),
             searches: Vec::with_capacity(features.len()),
+            sorted: Vec::new(),
             slots: Vec::new(),
-            first_columns: Vec::with_capacity(layout.slots.tables.len()),
+            first_columns: Vec::new(),
             len: 0,
+            narrow: true,
         };
         let mut places = vec![Place::default(); numeric.len() + columns];
         let mut all_cuts = Vec::new();
@@ -260,7 +351,7 @@ impl Ranker {
             cuts.dedup();
             let windows = cuts.len().div_ceil(WINDOW).max(1);
             let first_slot = ranks.slots.len() as u32;
-            if first_slot as usize + windows * members.len() + columns > MAX_SLOTS {
+            if first_slot as usize + windows * members.len() > MOST_SLOTS {
                 return None;
             }
             let zero = cuts.partition_point(|&cut| cut <= 0) as i32;
@@ -283,40 +374,59 @@ impl Ranker {
                         ZeroRule::Flush => Some(zero),
                         ZeroRule::Missing => Some(nan),
                     };
-                    ranks.slots.push(ByteSlot { start, nan, zero });
+                    let cuts = (cuts.len() - window * WINDOW).min(WINDOW) as u8;
+                    ranks.slots.push(ByteSlot { start, nan, zero, cuts });
                 }
             }
             let slots = ranks.slots.len() as u32 - first_slot;
             let (first_block, levels) = blocks(&cuts, &mut ranks.blocks);
-            ranks.searches.push(Search { feature, first_block, levels, slots, first_slot });
+            let (first_sorted, shift) = sorted(&cuts, &mut ranks.sorted);
+            let search = Search { feature, first_block, levels, slots, first_slot, first_sorted, shift };
+            ranks.searches.push(search);
             all_cuts.append(&mut cuts);
         }
         ranks.len = ranks.slots.len();
+        ranks.narrow = narrow && ranks.len + columns <= MAX_SLOTS;
         let mut slot = numeric.len();
+        let mut column = 0;
         for table in &layout.slots.tables {
-            ranks.first_columns.push(ranks.len as u32);
-            for _ in 0..table.columns {
-                places[slot].first = ranks.len as u32;
-                slot += 1;
-                ranks.len += 1;
+            if ranks.narrow {
+                ranks.first_columns.push(ranks.len as u32);
+            }
+            let first = if ranks.narrow { ranks.len } else { column };
+            for (place, at) in places[slot..slot + table.columns].iter_mut().zip(first..) {
+                place.first = at as u32;
+            }
+            slot += table.columns;
+            column += 64 * CategoryTable::words(table.columns);
+            if ranks.narrow {
+                ranks.len += table.columns;
             }
         }
         // Positions without a test read slot 0, so there is at least one slot, even if no tree has a test.
         ranks.len = ranks.len.max(1);
         ranks.blocks.shrink_to_fit();
         ranks.slots.shrink_to_fit();
-        Some(Self { ranks, places, cuts: all_cuts })
+        ranks.sorted.shrink_to_fit();
+        Some(Self { ranks, places, cuts: all_cuts, numeric: numeric.len() })
     }
 
-    /// Returns the byte slot and the number of the cut. The test of `node` fails if and only if the slot's rank is
-    /// above the number.
-    pub(super) fn test(&self, node: PackedNode) -> (u8, u8) {
-        let place = self.places[node.slot as usize - 1];
+    pub(super) fn ranks(&self) -> &Ranks {
+        &self.ranks
+    }
+
+    /// Returns the test of a split. It fails, and the walk goes right, as [`Tested`] says.
+    pub(super) fn test(&self, node: PackedNode) -> Tested {
+        let slot = node.slot as usize - 1;
+        let place = self.places[slot];
+        if slot >= self.numeric && !self.ranks.narrow {
+            return Tested::Column(place.first);
+        }
         let first = place.first_cut as usize;
         let cuts = &self.cuts[first..first + place.cuts as usize];
         // A categorical slot has no cuts. Its rank is 1 if the test fails.
         let cut = cuts.partition_point(|&cut| cut < node.key);
-        ((place.first as usize + cut / WINDOW) as u8, (cut % WINDOW) as u8)
+        Tested::Rank { slot: place.first + (cut / WINDOW) as u32, cut: (cut % WINDOW) as u8 }
     }
 
     pub(super) fn finish(self) -> Ranks {
@@ -354,4 +464,17 @@ fn blocks(cuts: &[i32], blocks: &mut Vec<Block>) -> ([u32; LEVELS], u8) {
         blocks.extend(own);
     }
     (first, count as u8)
+}
+
+/// Appends the numbers of one feature for searches in lanes. Returns the first and the logarithm of a bucket's size.
+fn sorted(cuts: &[i32], all: &mut Vec<i32>) -> (u32, u8) {
+    let bucket = (cuts.len() / BUCKETS + 1).next_power_of_two();
+    let mut numbers: Vec<i32> = cuts.iter().map(|&cut| cut - 1).collect();
+    numbers.resize(BUCKETS * bucket, i32::MAX);
+    let first = all.len() as u32;
+    if bucket > 1 {
+        all.extend(numbers.chunks_exact(bucket).map(|numbers| numbers[bucket - 1]));
+    }
+    all.extend(numbers);
+    (first, bucket.trailing_zeros() as u8)
 }

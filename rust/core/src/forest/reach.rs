@@ -34,7 +34,7 @@ impl Forest {
         };
         let depth = |run: &Run| match run.walk {
             Walk::Ranked { depth, .. } | Walk::Padded { depth, .. } => Some(usize::from(depth)),
-            Walk::Tipped { .. } | Walk::Linked { .. } => None,
+            Walk::Tipped { .. } | Walk::Stepped { .. } | Walk::Linked { .. } => None,
         };
         runs.iter().flat_map(|run| repeat_n(depth(run), run.trees)).collect()
     }

@@ -12,6 +12,8 @@ use super::sum::Sums;
 pub struct Scratch {
     pub(super) slots: Vec<i32>,
     pub(super) ranks: RowRanks,
+    /// One byte per test; empty if no tree is walked step by step.
+    pub(super) outcomes: Vec<u8>,
     pub(super) positions: Positions,
     pub(super) sums: Sums,
     pub(super) block: Blocks,
@@ -34,6 +36,7 @@ impl Scratch {
         Self {
             slots: layout.slots.sentinels(1),
             ranks: RowRanks([0; MAX_SLOTS]),
+            outcomes: vec![0; forest.plan.outcomes_room()],
             positions: [0; RUN],
             sums: Sums::new(layout.precision(), layout.num_outputs),
             margins: vec![0.0; ROWS * layout.num_outputs],
@@ -52,8 +55,9 @@ impl Scratch {
             (Plan::F64(engine), Blocks::F64(block)) => block.fits(engine, layout),
             _ => false,
         };
-        let own =
-            self.slots.len() == layout.slots.len() && self.sums.len(layout.precision()) == layout.num_outputs;
+        let own = self.slots.len() == layout.slots.len()
+            && self.outcomes.len() == forest.plan.outcomes_room()
+            && self.sums.len(layout.precision()) == layout.num_outputs;
         assert!(own && block, "the scratch belongs to another forest");
     }
 }

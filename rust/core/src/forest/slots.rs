@@ -27,6 +27,25 @@ impl Numeric {
     }
 }
 
+impl NanRule {
+    /// The key of NaN.
+    fn key(self) -> i32 {
+        match self {
+            NanRule::Left => key::LOW,
+            NanRule::Right => key::HIGH,
+            NanRule::Zero => 0,
+        }
+    }
+}
+
+/// Numeric slots of consecutive features under one rule, which are computed with vector instructions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stretch {
+    first: Numeric,
+    slot: u32,
+    len: u32,
+}
+
 /// The bit columns of one categorical feature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CategoryTable {
@@ -61,11 +80,16 @@ impl CategoryTable {
         self.categories.binary_search(&number).map_or(OTHER_ROW, |i| FIXED_ROWS + i)
     }
 
-    /// Writes 1 for "right" and 0 for "left" into one slot per column.
-    pub(super) fn fill<T: From<bool>>(&self, value: f32, slots: &mut [T]) {
+    /// The bits of the columns for a value.
+    pub(super) fn bits(&self, value: f32) -> &[u64] {
         let words = Self::words(self.columns);
         let start = self.row_of(value) * words;
-        for (chunk, word) in slots.chunks_mut(64).zip(&self.rows[start..start + words]) {
+        &self.rows[start..start + words]
+    }
+
+    /// Writes 1 for "right" and 0 for "left" into one slot per column.
+    pub(super) fn fill<T: From<bool>>(&self, value: f32, slots: &mut [T]) {
+        for (chunk, word) in slots.chunks_mut(64).zip(self.bits(value)) {
             for (bit, slot) in chunk.iter_mut().enumerate() {
                 *slot = T::from(word >> bit & 1 == 1);
             }
@@ -112,6 +136,44 @@ impl SlotTable {
         size_of::<Numeric>() * self.numeric.len() + tables
     }
 
+    /// The numeric slots as stretches of consecutive features under one rule.
+    pub(super) fn stretches(&self) -> Vec<Stretch> {
+        let follows = |a: &Numeric, b: &Numeric| a.rule() == b.rule() && a.feature + 1 == b.feature;
+        let mut slot = 1;
+        self.numeric
+            .chunk_by(follows)
+            .map(|run| {
+                slot += run.len() as u32;
+                Stretch { first: run[0], slot: slot - run.len() as u32, len: run.len() as u32 }
+            })
+            .collect()
+    }
+
+    /// Does what [`SlotTable::fill`] does, if the stretches are those of this table.
+    #[inline(always)]
+    pub(super) fn fill_stretches(&self, stretches: &[Stretch], row: &[f32], slots: &mut [i32]) {
+        for stretch in stretches {
+            let (feature, slot, len) =
+                (stretch.first.feature as usize, stretch.slot as usize, stretch.len as usize);
+            let missing = stretch.first.nan.key();
+            let (values, out) = (&row[feature..feature + len], &mut slots[slot..slot + len]);
+            match stretch.first.zero {
+                ZeroRule::Keep => fill_stretch(values, out, missing, None),
+                ZeroRule::Flush => fill_stretch(values, out, missing, Some(0)),
+                ZeroRule::Missing => fill_stretch(values, out, missing, Some(missing)),
+            }
+        }
+        self.fill_tables(row, slots);
+    }
+
+    fn fill_tables(&self, row: &[f32], slots: &mut [i32]) {
+        let mut next = self.first_column();
+        for table in &self.tables {
+            table.fill(row[table.feature as usize], &mut slots[next..next + table.columns]);
+            next += table.columns;
+        }
+    }
+
     /// Computes every slot but the sentinel. The caller has checked the lengths.
     pub(super) fn fill(&self, row: &[f32], slots: &mut [i32]) {
         let mut next = 1;
@@ -119,22 +181,14 @@ impl SlotTable {
             let out = &mut slots[next..next + run.len()];
             next += run.len();
             let (zero, nan) = run[0].rule();
-            let missing = match nan {
-                NanRule::Left => key::LOW,
-                NanRule::Right => key::HIGH,
-                NanRule::Zero => 0,
-            };
+            let missing = nan.key();
             match zero {
                 ZeroRule::Keep => fill_run(run, row, out, missing, None),
                 ZeroRule::Flush => fill_run(run, row, out, missing, Some(0)),
                 ZeroRule::Missing => fill_run(run, row, out, missing, Some(missing)),
             }
         }
-        for table in &self.tables {
-            let out = &mut slots[next..next + table.columns];
-            next += table.columns;
-            table.fill(row[table.feature as usize], out);
-        }
+        self.fill_tables(row, slots);
     }
 
     pub(super) fn validate(&self, num_features: usize) -> Result<(), ForestError> {
@@ -202,6 +256,19 @@ impl SlotTable {
 fn fill_run(run: &[Numeric], row: &[f32], out: &mut [i32], nan: i32, zero: Option<i32>) {
     for (slot, out) in run.iter().zip(out) {
         let bits = row[slot.feature as usize].to_bits();
+        let number = match zero {
+            Some(zero) if key::is_zero(bits) => zero,
+            _ => key::of_bits(bits),
+        };
+        *out = if key::is_nan(bits) { nan } else { number };
+    }
+}
+
+/// The loop that the compiler turns into vector instructions.
+#[inline(always)]
+fn fill_stretch(values: &[f32], out: &mut [i32], nan: i32, zero: Option<i32>) {
+    for (value, out) in values.iter().zip(out) {
+        let bits = value.to_bits();
         let number = match zero {
             Some(zero) if key::is_zero(bits) => zero,
             _ => key::of_bits(bits),

@@ -31,6 +31,12 @@ pub(super) trait Real: Copy + Default + AddAssign + DivAssign {
         // SAFETY: the caller's obligation.
         unsafe { add_found(isa, nodes, tree, columns, rows, leaves, sums) };
     }
+    /// Adds the leaves of the numbers in `found` to the sums of a block's rows.
+    ///
+    /// # Safety
+    /// As [`kernel::mux::add_f32`].
+    #[expect(unsafe_code, reason = "kernels trust the numbers")]
+    unsafe fn add_leaves(isa: Detected, found: &Column, leaves: &[Self], sums: &mut [Self; ROWS]);
 }
 
 /// The sum of each output, in the precision of the forest.
@@ -86,6 +92,12 @@ impl Real for f32 {
             }
         }
     }
+
+    #[expect(unsafe_code, reason = "kernels trust the numbers")]
+    unsafe fn add_leaves(isa: Detected, found: &Column, leaves: &[Self], sums: &mut [Self; ROWS]) {
+        // SAFETY: the caller's obligation.
+        unsafe { kernel::mux::add_f32(isa, found, leaves, sums) };
+    }
 }
 
 impl Real for f64 {
@@ -99,6 +111,12 @@ impl Real for f64 {
 
     fn sums(sums: &mut Sums) -> &mut [Self] {
         &mut sums.f64
+    }
+
+    #[expect(unsafe_code, reason = "kernels trust the numbers")]
+    unsafe fn add_leaves(isa: Detected, found: &Column, leaves: &[Self], sums: &mut [Self; ROWS]) {
+        // SAFETY: the caller's obligation.
+        unsafe { kernel::mux::add_f64(isa, found, leaves, sums) };
     }
 }
 

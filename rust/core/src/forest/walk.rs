@@ -68,20 +68,20 @@ unsafe fn padded_to<const DEPTH: usize>(nodes: &[PaddedNode], slots: &[i32]) -> 
     at.map(|at| (at - (1 << DEPTH)) as u8)
 }
 
-/// Returns the leaf node of each tree, counted from its root, after `steps` steps from its node `at`. Walks that reach
-/// a leaf earlier stay there.
+/// Returns the leaf node of each tree, counted from its root, after `steps` steps from the root. Walks that reach a leaf
+/// earlier stay there.
 ///
 /// # Safety
-/// `at` are nodes of their trees. `nodes` and `trees` are those of a validated layout, and `slots` has as many entries
+/// `nodes` and `trees` are those of a validated layout, and `slots` has as many entries
 /// as that layout has slots, with the sentinel in slot 0.
 #[inline(never)]
 pub(super) unsafe fn linked(
     steps: usize,
     nodes: &[PackedNode],
     trees: &[Span],
-    mut at: [u32; GROUP],
     slots: &[i32],
 ) -> [usize; GROUP] {
+    let mut at = [0_u32; GROUP];
     let mut roots = [0_usize; GROUP];
     for (root, tree) in roots.iter_mut().zip(trees) {
         *root = tree.first_node;

@@ -4,8 +4,9 @@
 use std::arch::x86_64::*;
 
 use super::super::cpu::HasAvx2;
+use super::super::outcome::Outcomes;
 use super::super::rank::{Block, Column, Count, ROWS, Ranks, RowRanks};
-use super::super::slots::CategoryTable;
+use super::super::slots::{CategoryTable, SlotTable, Stretch};
 use super::Nodes;
 use super::lanes::{Lanes, Tree};
 
@@ -25,6 +26,36 @@ impl Count for Wide {
             (_mm256_movemask_epi8(both).count_ones() / 2) as usize
         }
     }
+
+    #[inline(always)]
+    fn spread(self, word: u64, out: &mut [u8; 64]) {
+        // SAFETY: `self` holds the proof that the machine has AVX2; 32 bytes are written to 32 bytes.
+        unsafe {
+            let own = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
+            // Lane i reads byte i / 8 of a half of the word.
+            let bytes =
+                _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
+            for (out, half) in out.as_chunks_mut::<32>().0.iter_mut().zip([word as u32, (word >> 32) as u32])
+            {
+                let all = _mm256_shuffle_epi8(_mm256_set1_epi32(half.cast_signed()), bytes);
+                let is_set = _mm256_cmpeq_epi8(_mm256_and_si256(all, own), own);
+                let ones = _mm256_and_si256(is_set, _mm256_set1_epi8(1));
+                _mm256_storeu_si256(out.as_mut_ptr().cast(), ones);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// The machine has [`super::Isa::Avx2`].
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+pub(in super::super) unsafe fn fill_slots(
+    stretches: &[Stretch],
+    slots: &SlotTable,
+    row: &[f32],
+    out: &mut [i32],
+) {
+    slots.fill_stretches(stretches, row, out);
 }
 
 /// # Safety
@@ -38,6 +69,21 @@ pub(in super::super) unsafe fn rank_row(
     out: &mut RowRanks,
 ) {
     ranks.fill_row(tables, row, Wide(has), out);
+}
+
+/// # Safety
+/// The machine has [`super::Isa::Avx2`].
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+pub(in super::super) unsafe fn fill_outcomes(
+    has: HasAvx2,
+    outcomes: &Outcomes,
+    ranks: &Ranks,
+    tables: &[CategoryTable],
+    row: &[f32],
+    known: &RowRanks,
+    out: &mut [u8],
+) {
+    outcomes.fill(ranks, tables, row, known, Wide(has), out);
 }
 
 /// # Safety

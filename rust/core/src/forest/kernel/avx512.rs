@@ -6,8 +6,9 @@
 use std::arch::x86_64::*;
 
 use super::super::cpu::HasAvx512;
+use super::super::outcome::Outcomes;
 use super::super::rank::{Block, Column, Count, ROWS, Ranks, RowRanks};
-use super::super::slots::CategoryTable;
+use super::super::slots::{CategoryTable, SlotTable, Stretch};
 use super::lanes::{Lanes, Tree};
 use super::{GROUP, LINE_DEPTH, Line, Nodes, Positions};
 
@@ -24,6 +25,34 @@ impl Count for Wide {
             _mm512_cmpgt_epi32_mask(_mm512_set1_epi32(value), cuts).count_ones() as usize
         }
     }
+
+    #[inline(always)]
+    fn mark(self, numbers: &[u8; 64], rank: u8, out: &mut [u8; 64]) {
+        // SAFETY: `self` holds the proof that the machine has AVX-512; 64 bytes are read and 64 written.
+        unsafe {
+            let numbers = _mm512_loadu_si512(numbers.as_ptr().cast());
+            let is_below = _mm512_cmplt_epu8_mask(numbers, _mm512_set1_epi8(rank.cast_signed()));
+            _mm512_storeu_si512(out.as_mut_ptr().cast(), _mm512_maskz_set1_epi8(is_below, 1));
+        }
+    }
+
+    #[inline(always)]
+    fn spread(self, word: u64, out: &mut [u8; 64]) {
+        // SAFETY: `self` holds the proof that the machine has AVX-512; 64 bytes are written.
+        unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), _mm512_maskz_set1_epi8(word, 1)) };
+    }
+}
+
+/// # Safety
+/// The machine has [`super::Isa::Avx512`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,bmi1,bmi2,popcnt")]
+pub(in super::super) unsafe fn fill_slots(
+    stretches: &[Stretch],
+    slots: &SlotTable,
+    row: &[f32],
+    out: &mut [i32],
+) {
+    slots.fill_stretches(stretches, row, out);
 }
 
 /// # Safety
@@ -37,6 +66,21 @@ pub(in super::super) unsafe fn rank_row(
     out: &mut RowRanks,
 ) {
     ranks.fill_row(tables, row, Wide(has), out);
+}
+
+/// # Safety
+/// The machine has [`super::Isa::Avx512`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,bmi1,bmi2,popcnt")]
+pub(in super::super) unsafe fn fill_outcomes(
+    has: HasAvx512,
+    outcomes: &Outcomes,
+    ranks: &Ranks,
+    tables: &[CategoryTable],
+    row: &[f32],
+    known: &RowRanks,
+    out: &mut [u8],
+) {
+    outcomes.fill(ranks, tables, row, known, Wide(has), out);
 }
 
 /// # Safety

@@ -19,13 +19,16 @@ pub(super) mod avx2;
 pub(super) mod avx512;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
+pub(super) mod mux;
 #[cfg(target_arch = "aarch64")]
 pub(super) mod neon;
 pub(super) mod portable;
 
 use super::cpu::Detected;
 use super::layout::Layout;
+use super::outcome::Outcomes;
 use super::rank::{Column, Plain, ROWS, Ranks, RowRanks};
+use super::slots::Stretch;
 
 /// Number of trees in a group.
 pub(super) const GROUP: usize = 8;
@@ -80,6 +83,25 @@ fn bytes(lines: &[Line]) -> &[u8] {
 /// Leaf positions of one row in the trees of a run.
 pub(super) type Positions = [u8; RUN * GROUP];
 
+/// Computes the 32-bit slots of one row, but not the sentinel. `stretches` are those of the layout.
+pub(super) fn fill_slots(
+    isa: Detected,
+    stretches: &[Stretch],
+    layout: &Layout,
+    row: &[f32],
+    out: &mut [i32],
+) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the machine has the instructions, as the proof in `isa` shows.
+        Detected::Avx512(_) => unsafe { avx512::fill_slots(stretches, &layout.slots, row, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Detected::Avx2(_) => unsafe { avx2::fill_slots(stretches, &layout.slots, row, out) },
+        _ => layout.slots.fill_stretches(stretches, row, out),
+    }
+}
+
 /// Ranks one row.
 pub(super) fn rank_row(isa: Detected, ranks: &Ranks, layout: &Layout, row: &[f32], out: &mut RowRanks) {
     match isa {
@@ -92,6 +114,33 @@ pub(super) fn rank_row(isa: Detected, ranks: &Ranks, layout: &Layout, row: &[f32
         #[cfg(target_arch = "aarch64")]
         Detected::Neon => neon::rank_row(ranks, &layout.slots.tables, row, out),
         _ => portable::rank_row(ranks, &layout.slots.tables, row, out),
+    }
+}
+
+/// Computes the outcomes of all tests for one row. `known` has its ranks, if they are narrow.
+pub(super) fn fill_outcomes(
+    isa: Detected,
+    (outcomes, ranks): (&Outcomes, &Ranks),
+    layout: &Layout,
+    row: &[f32],
+    known: &RowRanks,
+    out: &mut [u8],
+) {
+    let tables = &layout.slots.tables;
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the machine has the instructions, as the proof in `isa` shows.
+        Detected::Avx512(has) => unsafe {
+            avx512::fill_outcomes(has, outcomes, ranks, tables, row, known, out);
+        },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Detected::Avx2(has) => unsafe {
+            avx2::fill_outcomes(has, outcomes, ranks, tables, row, known, out);
+        },
+        #[cfg(target_arch = "aarch64")]
+        Detected::Neon => neon::fill_outcomes(outcomes, ranks, tables, row, known, out),
+        _ => outcomes.fill(ranks, tables, row, known, Plain, out),
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::arch::aarch64::*;
 
+use super::super::outcome::Outcomes;
 use super::super::rank::{Block, Column, Count, ROWS, Ranks, RowRanks};
 use super::super::slots::CategoryTable;
 use super::lanes::{Lanes, Tree};
@@ -35,6 +36,17 @@ impl Count for Wide {
 
 pub(in super::super) fn rank_row(ranks: &Ranks, tables: &[CategoryTable], row: &[f32], out: &mut RowRanks) {
     ranks.fill_row(tables, row, Wide, out);
+}
+
+pub(in super::super) fn fill_outcomes(
+    outcomes: &Outcomes,
+    ranks: &Ranks,
+    tables: &[CategoryTable],
+    row: &[f32],
+    known: &RowRanks,
+    out: &mut [u8],
+) {
+    outcomes.fill(ranks, tables, row, known, Wide, out);
 }
 
 pub(in super::super) fn rank_rows(

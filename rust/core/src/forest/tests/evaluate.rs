@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use proptest::prelude::*;
 
-use super::super::{build, plan::Plan};
+use super::super::build::{self, Choices};
+use super::super::plan::Plan;
 use super::{models, reference};
 use crate::budget::{Budget, OutOfTime, Unlimited};
 use crate::forest::*;
@@ -31,11 +32,29 @@ fn all_margins(forest: &Forest, rows: &[f32]) -> Vec<u64> {
     bits(&single)
 }
 
-/// The same forest, evaluated with these `choices`.
-pub(super) fn planned(forest: &Forest, isa: Isa, padding: usize, ranked: bool) -> Forest {
+/// The same forest, evaluated with these choices.
+pub(super) fn planned(forest: &Forest, isa: Isa, choices: Choices) -> Forest {
     let layout = forest.layout.clone();
-    let plan = build::plan(&layout, build::Choices { padding, ranked });
+    let plan = build::plan(&layout, choices);
     Forest { layout, plan, isa: Detected::new(isa).unwrap() }
+}
+
+/// Choices that lead to every walk and to every kind of program.
+pub(super) fn all_choices() -> Vec<Choices> {
+    // Blocks of any length, so that the rows of all lengths above are evaluated as blocks.
+    let any = Choices { least_rows: Some(1), ..Choices::default() };
+    let mut all: Vec<Choices> =
+        [0, usize::MAX].map(|padding| Choices { padding, ranked: false, ..any }).into();
+    for narrow in [true, false] {
+        for programs in [Some(false), Some(true)] {
+            for (padding, padded, leaves) in
+                [(0, None, 256), (4, None, 256), (usize::MAX, Some(false), 5), (usize::MAX, Some(true), 5)]
+            {
+                all.push(Choices { padding, narrow, padded, programs, leaves, ..any });
+            }
+        }
+    }
+    all
 }
 
 /// The reached leaves as numbers of trees and of leaves.
@@ -73,9 +92,9 @@ proptest! {
             rows.chunks(model.num_features).flat_map(|row| bits(&reference::margins(&model, row))).collect();
         prop_assert_eq!(&all_margins(&forest, &rows), &expected);
         for isa in Isa::available() {
-            for (padding, ranked) in [(0, false), (usize::MAX, false), (0, true), (4, true), (usize::MAX, true)] {
-                let planned = planned(&forest, isa, padding, ranked);
-                prop_assert_eq!(&all_margins(&planned, &rows), &expected, "{} {} {}", isa, padding, ranked);
+            for choices in all_choices() {
+                let planned = planned(&forest, isa, choices);
+                prop_assert_eq!(&all_margins(&planned, &rows), &expected, "{} {:?}", isa, choices);
             }
         }
         let bytes = forest.to_bytes();
@@ -89,8 +108,8 @@ proptest! {
         let forest = Forest::compile(&model).unwrap();
         let rows = models::rows(&model, seed, 5);
         for isa in Isa::available() {
-            for (padding, ranked) in [(0, false), (usize::MAX, false), (0, true), (usize::MAX, true)] {
-                let planned = planned(&forest, isa, padding, ranked);
+            for choices in all_choices() {
+                let planned = planned(&forest, isa, choices);
                 let mut scratch = Scratch::new(&planned);
                 for row in rows.chunks(model.num_features) {
                     let mut out = vec![0.0; model.num_outputs];
@@ -108,7 +127,7 @@ proptest! {
                             };
                             let divisor = model.divisor.get(output).copied().unwrap_or(1.0);
                             let value = raw.leaves[expected * width + column] / divisor;
-                            prop_assert_eq!((tree, view.value(leaf, output)), (at, value), "{} {}", padding, ranked);
+                            prop_assert_eq!((tree, view.value(leaf, output)), (at, value), "{:?}", choices);
                         }
                     }
                     prop_assert_eq!(reached.len(), model.trees.len());
@@ -165,8 +184,12 @@ fn trees_without_a_split_need_no_slot() {
         let expected: Vec<u64> =
             rows.chunks(model.num_features).flat_map(|row| bits(&reference::margins(&model, row))).collect();
         for isa in Isa::available() {
-            for ranked in [false, true] {
-                assert_eq!(all_margins(&planned(&forest, isa, 4, ranked), &rows), expected, "{isa} {ranked}");
+            for choices in all_choices() {
+                assert_eq!(
+                    all_margins(&planned(&forest, isa, choices), &rows),
+                    expected,
+                    "{isa} {choices:?}"
+                );
             }
         }
     }
@@ -185,7 +208,7 @@ fn with_cuts(cuts: &[usize]) -> Model {
 }
 
 #[test]
-fn many_cuts_take_several_byte_slots_and_too_many_slots_none() {
+fn many_cuts_take_several_byte_slots_and_too_many_slots_are_wide() {
     let one_each = |features| vec![1; features];
     let long_and_others = |cuts, others| [vec![cuts], one_each(others)].concat();
     for (cuts, slots) in [
@@ -193,9 +216,9 @@ fn many_cuts_take_several_byte_slots_and_too_many_slots_none() {
         (vec![256, 3], Some(3)),
         (vec![3, 2 * 255 + 1, 255], Some(5)),
         (one_each(256), Some(256)),
-        (one_each(257), None),
+        (one_each(257), Some(257)),
         (long_and_others(3 * 255, 253), Some(256)),
-        (long_and_others(3 * 255 + 1, 253), None),
+        (long_and_others(3 * 255 + 1, 253), Some(257)),
     ] {
         let model = with_cuts(&cuts);
         let forest = Forest::compile(&model).unwrap();
@@ -203,9 +226,11 @@ fn many_cuts_take_several_byte_slots_and_too_many_slots_none() {
         let expected: Vec<u64> =
             rows.chunks(model.num_features).flat_map(|row| bits(&reference::margins(&model, row))).collect();
         for isa in Isa::available() {
-            let planned = planned(&forest, isa, 4, true);
+            let planned = planned(&forest, isa, Choices::default());
             let Plan::F64(engine) = &planned.plan else { panic!("the model is of float64") };
-            assert_eq!(engine.ranks.as_ref().map(|ranks| ranks.len()), slots, "{} features", cuts.len());
+            let ranks = engine.ranks.as_ref();
+            assert_eq!(ranks.map(|ranks| ranks.len()), slots, "{} features", cuts.len());
+            assert_eq!(ranks.map(|ranks| ranks.is_narrow()), slots.map(|slots| slots <= 256));
             assert_eq!(all_margins(&planned, &rows), expected, "{isa}, {} features", cuts.len());
         }
     }
@@ -240,7 +265,7 @@ fn deep_trees_are_walked_where_testing_them_all_takes_longer() {
         let expected: Vec<u64> =
             rows.chunks(model.num_features).flat_map(|row| bits(&reference::margins(&model, row))).collect();
         for isa in Isa::available() {
-            let planned = planned(&forest, isa, 4, true);
+            let planned = planned(&forest, isa, Choices { programs: Some(false), ..Choices::default() });
             let together = planned.plan.least_rows(planned.isa) < usize::MAX;
             let expect = match isa {
                 Isa::Portable => false,

@@ -1,6 +1,6 @@
 //! Forests so small that Miri evaluates them within seconds, through every kernel of the instruction set: `make miri`.
 
-use super::evaluate::{bits, complete, planned};
+use super::evaluate::{all_choices, bits, complete, planned};
 use super::{models, reference};
 use crate::budget::Unlimited;
 use crate::forest::*;
@@ -29,9 +29,9 @@ fn small_forests_through_every_kernel() {
         let expected: Vec<u64> =
             rows.chunks(model.num_features).flat_map(|row| bits(&reference::margins(&model, row))).collect();
         for isa in Isa::available() {
-            for (padding, ranked) in [(0, false), (usize::MAX, false), (4, true)] {
-                let planned = planned(&forest, isa, padding, ranked);
-                assert_eq!(margins(&planned, &rows), expected, "{isa} {padding} {ranked}");
+            for choices in all_choices() {
+                let planned = planned(&forest, isa, choices);
+                assert_eq!(margins(&planned, &rows), expected, "{isa} {choices:?}");
             }
         }
     }
