@@ -164,7 +164,8 @@ class Forest:
 
         Args:
             X: Rows ``[n, num_features]``. float32 in C order is used as it is; other real types are rounded
-                to float32 and other orders copied. NaN is a missing value.
+                to float32 and other orders copied. NaN is a missing value. A table with Arrow's stream
+                interface (pyarrow, polars) is copied by column, and its nulls are missing values.
             margin: Return raw margins, before the link.
             out: Where to write the result: an array in C order of its type and number of values.
 
@@ -234,6 +235,9 @@ class Forest:
             self._handle.predict(rows[start : start + step], margin, flat[start : start + step])
 
     def _rows(self, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        # A data frame of pandas also exports its index, so it is left to its own conversion.
+        if hasattr(values, "__arrow_c_stream__") and not hasattr(values, "iloc"):
+            values = self._of_columns(values)
         rows = np.asarray(values)
         expected = f"[n, {self.num_features}]"
         if rows.ndim != 2 or rows.shape[1] != self.num_features:
@@ -248,6 +252,28 @@ class Forest:
             except FloatingPointError as error:
                 raise ForestError("X: a finite value is beyond float32; scale or clip the column") from error
         return np.ascontiguousarray(rows)
+
+    def _of_columns(self, table: Any) -> npt.NDArray[np.float32]:
+        """Return the rows of an Arrow table, copied once and by column, in parts that stay in the cache."""
+        import pyarrow as pa
+
+        named = pa.table(table)
+        columns = []
+        for name, column in zip(named.column_names, named.columns, strict=True):
+            values = column.to_numpy()  # nulls become NaN
+            if values.dtype.kind not in "fiub":
+                raise ForestError(f"X: column {name!r} has type {column.type}; encode it as numbers")
+            columns.append(values)
+        rows = np.empty((named.num_rows, len(columns)), np.float32)
+        step = max(1, _CHUNK // max(1, len(columns)))
+        try:
+            with np.errstate(over="raise"):
+                for start in range(0, len(rows), step):
+                    for place, values in enumerate(columns):
+                        rows[start : start + step, place] = values[start : start + step]
+        except FloatingPointError as error:
+            raise ForestError("X: a finite value is beyond float32; scale or clip the column") from error
+        return rows
 
     @property
     def num_features(self) -> int:

@@ -6,6 +6,7 @@ import pickle
 import threading
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import xgboost as xgb
 
@@ -43,6 +44,30 @@ def test_rows_of_other_layouts_and_types_give_the_same_scores(forest, rows, asse
     read_only = rows.copy()
     read_only.flags.writeable = False
     assert_bits(forest.predict(read_only), expected)
+
+
+def test_arrow_tables_give_the_scores_of_their_rows(forest, rows, assert_bits) -> None:
+    many = np.tile(rows, (300, 1)).astype(np.float64)  # more rows than one part
+    names = [f"f{place}" for place in range(5)]
+    # Arrow's nulls in place of NaN, and columns of several types and chunks.
+    columns = [pa.array(column, from_pandas=True) for column in many.T]
+    columns[1] = columns[1].cast(pa.int16(), safe=False)
+    columns[2] = pa.chunked_array([columns[2][:100], columns[2][100:]]).cast(pa.float32())
+    table = pa.table(columns, names=names)
+    found = forest.predict(table)
+    assert_bits(found, forest.predict(many))
+    assert_bits(forest.predict(table.to_batches()[0]), found[: table.to_batches()[0].num_rows])
+    out = np.empty(len(many), np.float32)
+    assert forest.predict(table, out=out) is out
+    assert_bits(out, found)
+    with pytest.raises(ForestError, match=r"shape \[90000, 4\].*\[n, 5\]"):
+        forest.predict(table.select(names[:4]))
+    words = table.set_column(3, "word", pa.array(["a"] * len(many)))
+    with pytest.raises(ForestError, match="column 'word' has type string; encode it"):
+        forest.predict(words)
+    large = table.set_column(0, "f0", pa.array([1e300] * len(many)))
+    with pytest.raises(ForestError, match="beyond float32"):
+        forest.predict(large)
 
 
 def test_any_number_of_rows_is_scored(forest, rows, assert_bits) -> None:
