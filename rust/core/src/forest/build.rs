@@ -217,8 +217,6 @@ impl<'a, T: Real> Builder<'a, T> {
         if narrow && depth > LINE_DEPTH && self.tip(trees) {
             return Walk::Tipped { first_line, first_exit };
         }
-        // Groups of small trees are padded like the others, so that a row needs either slots or outcomes.
-        let dense = dense || (self.favours_padding && self.choices.padding > 0 && depth <= LINE_DEPTH);
         let padded = self.favours_padding && dense && addressable;
         if !narrow && !padded && self.root(trees) {
             return Walk::Stepped { first_root: first_exit };

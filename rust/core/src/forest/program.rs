@@ -2,8 +2,8 @@
 //!
 //! The leaves of a tree have numbers below 256, so a leaf number is a byte, and the numbers of all rows of a block fill
 //! a [`Column`]. An operation is a split: it selects, for each row, between the leaf numbers of its two children. The
-//! last operation of a tree gives the row's leaf. The work is one operation per split, whatever the tree's shape: it
-//! depends on the number of splits, not on the depth.
+//! operations of a tree are in post-order, and the last one gives the row's leaf. The work is one operation per split,
+//! whatever the tree's shape: it depends on the number of splits, not on the depth.
 //!
 //! Operands are columns of one work space: the constants 0 to 255, then the ranks of the byte slots, then those columns
 //! of category tables that the tree tests, then temporaries.
@@ -169,9 +169,10 @@ impl Programs {
             first_temporary: (self.first_table() + self.most_columns) as u16,
             programs: self,
             first_column: first_column as usize,
+            needs: needs(nodes, &result),
             result,
         };
-        let result = writer.write();
+        let result = writer.write(0, 0);
         let test = writer.test;
         let first = self.branches.len() as u32;
         let first_exit = (!whole).then_some(self.exits.len() as u32);
@@ -244,6 +245,19 @@ fn ends(nodes: &[PackedNode], depth: usize) -> Vec<u32> {
     level
 }
 
+/// The number of temporaries that each node's operations need, if the child that needs more of them comes first.
+fn needs(nodes: &[PackedNode], result: &[Option<u16>]) -> Vec<u8> {
+    let mut needs = vec![0_u8; nodes.len()];
+    for (index, node) in nodes.iter().enumerate().rev() {
+        if result[index].is_some() || node.is_leaf() {
+            continue;
+        }
+        let (left, right) = (needs[node.left as usize], needs[node.left as usize + 1]);
+        needs[index] = left.max(right).max(1 + left.min(right));
+    }
+    needs
+}
+
 /// Writes the operations of one tree.
 struct Writer<'a, F> {
     programs: &'a mut Programs,
@@ -251,63 +265,32 @@ struct Writer<'a, F> {
     test: F,
     first_temporary: u16,
     first_column: usize,
-    /// The operand of each node that is an end, or whose operation is written.
+    needs: Vec<u8>,
+    /// The operand of each node that is a result.
     result: Vec<Option<u16>>,
 }
 
 impl<F: Fn(PackedNode) -> Tested> Writer<'_, F> {
-    /// Writes the operations of all splits above the ends, and returns the operand of the root's result.
-    ///
-    /// Splits with the shortest way down to ends come first. An operation then seldom needs the result of one just
-    /// before it, which the processor would wait for.
-    fn write(&mut self) -> u16 {
-        let mut height = vec![0_u8; self.nodes.len()];
-        let mut splits = Vec::new();
-        for (index, node) in self.nodes.iter().enumerate().rev() {
-            if self.result[index].is_none() && !node.is_leaf() {
-                height[index] = 1 + height[node.left as usize].max(height[node.left as usize + 1]);
-                splits.push(index);
-            }
+    /// Writes the operations of a subtree, with temporaries from `temporary`, and returns the operand of its result.
+    fn write(&mut self, index: u32, temporary: u16) -> u16 {
+        let index = index as usize;
+        if let Some(result) = self.result[index] {
+            return result;
         }
-        // Nodes below ends have heights too, but no way from the root leads to them.
-        let above = self.above();
-        splits.retain(|&index| above[index]);
-        splits.sort_by_key(|&index| height[index]);
-        // The temporary that has been free for the longest time is used first.
-        let mut free = std::collections::VecDeque::new();
-        let mut temporaries = 0;
-        for index in splits {
-            let left = self.nodes[index].left as usize;
-            let operands = [left, left + 1].map(|child| self.result[child].unwrap_or(0));
-            let (ranks, cut) = match (self.test)(self.nodes[index]) {
-                Tested::Rank { slot, cut } => ((CONSTANTS as u32 + slot) as u16, cut),
-                Tested::Column(column) => (self.table_column(column), 0),
-            };
-            let out = free.pop_front().unwrap_or_else(|| {
-                temporaries += 1;
-                self.first_temporary + temporaries - 1
-            });
-            free.extend(operands.iter().filter(|&&operand| operand >= self.first_temporary));
-            let cut = u32::from(255 - cut) * 0x0101_0101;
-            let [left, right] = operands;
-            self.programs.operations.push(Operation { cut, ranks, left, right, out });
-            self.result[index] = Some(out);
-        }
-        self.result[0].unwrap_or(0)
-    }
-
-    /// Whether each node is above the ends.
-    fn above(&self) -> Vec<bool> {
-        let mut above = vec![false; self.nodes.len()];
-        above[0] = self.result[0].is_none();
-        for (index, node) in self.nodes.iter().enumerate() {
-            if above[index] && !node.is_leaf() {
-                for child in [node.left as usize, node.left as usize + 1] {
-                    above[child] = self.result[child].is_none();
-                }
-            }
-        }
-        above
+        let left = self.nodes[index].left;
+        let is_left_first = self.needs[left as usize] >= self.needs[left as usize + 1];
+        let (first, second) = if is_left_first { (left, left + 1) } else { (left + 1, left) };
+        let first = self.write(first, temporary);
+        let second = self.write(second, temporary + u16::from(first >= self.first_temporary));
+        let (left, right) = if is_left_first { (first, second) } else { (second, first) };
+        let (ranks, cut) = match (self.test)(self.nodes[index]) {
+            Tested::Rank { slot, cut } => ((CONSTANTS as u32 + slot) as u16, cut),
+            Tested::Column(column) => (self.table_column(column), 0),
+        };
+        let out = self.first_temporary + temporary;
+        let cut = u32::from(255 - cut) * 0x0101_0101;
+        self.programs.operations.push(Operation { cut, ranks, left, right, out });
+        out
     }
 
     fn table_column(&mut self, column: u32) -> u16 {

@@ -107,11 +107,8 @@ pub(super) struct Search {
     levels: u8,
     pub(super) slots: u32,
     pub(super) first_slot: u32,
-    /// First of this feature's numbers in [`Ranks::sorted`].
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "AVX-512 alone has use for it"))]
+    /// First of this feature's numbers in [`Ranks::sorted`], and the logarithm of the size of their buckets.
     pub(super) first_sorted: u32,
-    /// Logarithm of the size of their buckets.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "AVX-512 alone has use for it"))]
     pub(super) shift: u8,
 }
 

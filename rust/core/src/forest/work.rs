@@ -54,19 +54,14 @@ pub(super) struct RowCosts {
     pub(super) depth: usize,
 }
 
-/// Number of outcomes that leave room for nodes in the first cache.
-const OUTCOMES_NEAR: usize = 24_576;
-
 impl RowCosts {
     /// Whether complete trees are faster.
     pub(super) fn favour_padding(self) -> bool {
         // Complete trees of more levels leave the first caches.
         let visit = if self.depth <= kernel::LINE_DEPTH { 0.75 } else { 1.2 };
         let visits = (self.trees * self.depth) as f64;
-        // The outcomes of many tests leave the first cache too.
-        let write = if self.outcomes <= OUTCOMES_NEAR { 1.2 } else { 2.2 };
         let padded = self.slots as f64 * 0.05 + self.columns as f64 * 0.5 + visits * visit;
-        let stepped = self.searches as f64 * 5.0 + (self.outcomes / 64) as f64 * write + visits * 0.9;
+        let stepped = self.searches as f64 * 5.0 + self.outcomes as f64 / 64.0 + visits * 0.65;
         padded < stepped
     }
 }

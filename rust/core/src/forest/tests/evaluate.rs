@@ -232,9 +232,6 @@ fn many_cuts_take_several_byte_slots_and_too_many_slots_are_wide() {
             assert_eq!(ranks.map(|ranks| ranks.len()), slots, "{} features", cuts.len());
             assert_eq!(ranks.map(|ranks| ranks.is_narrow()), slots.map(|slots| slots <= 256));
             assert_eq!(all_margins(&planned, &rows), expected, "{isa}, {} features", cuts.len());
-            let choices = Choices { least_rows: Some(1), programs: Some(true), ..Choices::default() };
-            let planned = super::evaluate::planned(&forest, isa, choices);
-            assert_eq!(all_margins(&planned, &rows), expected, "{isa}, {} features", cuts.len());
         }
     }
 }
