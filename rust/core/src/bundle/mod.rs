@@ -574,6 +574,9 @@ fn read_files(
     Ok(files)
 }
 
+/// The content of `functions.json`, and the modules by file name.
+type FunctionFiles<'a> = (&'a [u8], &'a BTreeMap<String, Vec<u8>>);
+
 /// Applies the steps of a transform node to row-major `[n, features]` rows and returns the new rows, which have the added
 /// columns as well. Training uses it, so that models are trained on the same values that they score. `tables` is the
 /// content of `tables.json`, if there is one, and `functions` that of `functions.json` with the modules by file name.
@@ -585,7 +588,7 @@ pub fn transform_rows(
     features: &[FeatureSpec],
     steps: &[node::TransformStep],
     tables: Option<&[u8]>,
-    functions: Option<(&[u8], &BTreeMap<String, Vec<u8>>)>,
+    functions: Option<FunctionFiles<'_>>,
     rows: &[f32],
 ) -> Result<Vec<f32>, BundleError> {
     let fail = |reason: String| BundleError::Node { node: 0, kind: "transform", reason };

@@ -45,7 +45,7 @@ impl Columns {
                 }
             });
         }
-        words.as_chunks_mut::<64>().0.iter_mut().for_each(|words| transpose(words));
+        words.as_chunks_mut::<64>().0.iter_mut().for_each(transpose);
     }
 }
 
