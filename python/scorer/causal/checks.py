@@ -17,6 +17,7 @@ from scorer.causal.settings import CausalSettings
 from scorer.stats.distributions import midranks, normal_quantile
 
 _MOST_PRETENDED = 5_000
+_MOST_CONTROLS = 300_000
 _FEWEST = 5
 _CHAIN_MONTHS = 3
 _MOST_GAMMA = 50.0
@@ -33,12 +34,13 @@ def in_time(panel: Panel, blocks: Sequence[MatchedBlock], settings: CausalSettin
     generator = np.random.default_rng([settings.seed, 3])
     share = min(1.0, _MOST_PRETENDED / max(sum(len(one.treated) for one in blocks), 1))
     earlier = []
+    controls = _pool(panel.controls, generator)
     for one in blocks:
         treated = one.treated[generator.random(len(one.treated)) < share]
         end = one.month - shift
         begin = max(end - settings.pre_months, 0)
         if len(treated):
-            earlier.append(match(panel, treated, panel.controls, (begin, end), settings, month=end))
+            earlier.append(match(panel, treated, controls, (begin, end), settings, month=end))
     pairs = _pairs(earlier, panel)
     if pairs is None:
         return None
@@ -63,7 +65,7 @@ def in_space(
         used[nearest] = True
         pretended.append((one, nearest))
     controls = panel.controls
-    controls = controls[~used[controls]]
+    controls = _pool(controls[~used[controls]], generator)
     found = [
         match(panel, nearest, controls, (one.begin, one.end), settings, month=one.month)
         for one, nearest in pretended
@@ -212,6 +214,13 @@ def gamma(pairs: Pairs, effect: MatchedEffect, level: float) -> float | None:
         middle = (low + high) / 2
         low, high = (middle, high) if p_value(middle) <= level else (low, middle)
     return low
+
+
+def _pool(controls: Places, generator: np.random.Generator) -> Places:
+    """Return the controls of a placebo, a sample if there are very many."""
+    if len(controls) <= _MOST_CONTROLS:
+        return controls
+    return np.sort(generator.choice(controls, _MOST_CONTROLS, replace=False))
 
 
 def _pairs(blocks: Sequence[MatchedBlock], panel: Panel) -> Pairs | None:
