@@ -445,6 +445,19 @@ def test_a_tool_that_hangs_is_given_up_and_keeps_its_place(
         assert tools._limits.running == 0
 
 
+def test_a_draft_is_not_written_after_the_time_limit(place: AgentWorld) -> None:
+    robot = place.actor("robot")
+    made = call(place, robot, "draft_change", **DRAFT, bundle=place.candidate)
+    late = ToolCall(place.service, place.settings, robot, until=0.0)
+    edit = {"change": made["draft"], "version": made["version"], "checkpoint": FRAUD, "title": "late"}
+    for name, given in (("draft_change", DRAFT), ("edit_draft", edit)):
+        asked = TOOLS[name].arguments.model_validate({**given, "bundle": place.candidate})
+        with pytest.raises(TimedOutError, match="nothing was done"):
+            TOOLS[name].run(late, asked)
+    (change,) = place.service.changes.list(place.actor("admin"))
+    assert (change.id, change.version, change.title) == (made["draft"], made["version"], DRAFT["title"])
+
+
 def test_calls_of_all_agents_are_bounded(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
     release = threading.Event()
     with agent_world(tmp_path, built_bundles, seconds=0.2, more="running = 2\n") as world:
