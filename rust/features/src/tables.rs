@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::definition::FeatureSet;
-use crate::error::{EventError, Refusal};
+use crate::error::EventError;
 use crate::event::{Event, Fields};
-use crate::kinds::{self, EventKind, shown};
+use crate::kinds::{self, EventKind};
 use crate::snapshot::Positions;
 use crate::state::{SetState, Shard, Target};
 
