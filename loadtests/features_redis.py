@@ -226,7 +226,7 @@ def our_requests(rows: Sequence[dict[str, str]]) -> list[bytes]:
     requests = []
     for number, keys in enumerate(rows):
         request = pb.ScoreRequest(checkpoint="bench", request_id=f"r{number}", keys=keys)
-        request.features.values["amount"].number = 50.0
+        request.named.features.add(name="amount", number=50.0)
         requests.append(request.SerializeToString())
     return requests
 
@@ -378,7 +378,7 @@ def print_reads(before: dict[str, float], after: dict[str, float]) -> None:
     def grown(name: str) -> float:
         return after.get(name, 0.0) - before.get(name, 0.0)
 
-    count = max(grown("scorer_feature_redis_seconds_count"), 1.0)
+    count = max(grown('scorer_feature_redis_seconds_bucket{le="+Inf"}'), 1.0)
     within = {
         edge: grown(f'scorer_feature_redis_seconds_bucket{{le="{edge}"}}') / count
         for edge in ("0.0002", "0.0005", "0.001", "0.002")

@@ -23,7 +23,7 @@ def _store(directory: str) -> Any:
 def prepare(directory: str, port: str, values: str) -> None:
     """Write the repository, its registry, and the values of all entities."""
     import pandas as pd
-    from feast import Entity, FeatureService, FeatureView, Field, FileSource
+    from feast import Entity, FeatureService, FeatureView, Field, FileSource, ValueType
     from feast.types import Float32
 
     home = Path(directory)
@@ -42,7 +42,7 @@ def prepare(directory: str, port: str, values: str) -> None:
         source = FileSource(
             name=f"{entity}_source", path=str(home / f"{entity}.parquet"), timestamp_field="event_timestamp"
         )
-        declared = Entity(name=entity, join_keys=[entity])
+        declared = Entity(name=entity, join_keys=[entity], value_type=ValueType.STRING)
         features = [name for name in of if name != entity]
         view = FeatureView(
             name=f"{entity}_view",
