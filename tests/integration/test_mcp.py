@@ -93,6 +93,7 @@ def arguments(world: AgentWorld, name: str) -> dict[str, Any]:
         "explain_decision": {"decision_id": "a-7"},
         "outcomes_by_feature": {"checkpoint": ACTION, "feature": "hour"},
         "live_metrics": {"checkpoint": FRAUD},
+        "value_of_adoption": {"checkpoint": FRAUD},
         "drift_status": {"checkpoint": FRAUD},
         "read_report": {"change": world.draft().id} if name == "read_report" else {},
         "backtest_rules": {"checkpoint": FRAUD, "rules": STRICTER},

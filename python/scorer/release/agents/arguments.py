@@ -166,6 +166,13 @@ class BacktestRules(OfCheckpoint):
     """Number of the newest decisions to decide again."""
 
 
+class ValueOfAdoption(OfCheckpoint):
+    """An analysis of what adoption is worth."""
+
+    task: Line | None = None
+    """Name of the task in the settings of the checkpoint; null: list the tasks."""
+
+
 class ReadCalendar(ToolArguments):
     """Which days of the calendar to return."""
 

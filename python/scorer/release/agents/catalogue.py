@@ -16,6 +16,7 @@ PRODUCTS: Mapping[str, str] = {
     "monitoring": "Metrics, outcomes and drift",
     "changes": "Change requests and reports",
     "rules": "Rules on recorded decisions",
+    "value": "Value where nothing was randomised",
     "calendar": "Calendar and freezes",
     "drafts": "Drafts of change requests",
 }
@@ -154,6 +155,16 @@ def _tools() -> tuple[Tool, ...]:
             watching.backtest_rules,
         ),
         Tool(
+            "value_of_adoption",
+            "Value of adoption (Delta CV)",
+            "value",
+            "Estimate what adopting a product is worth where nothing was randomised (Delta CV), with checks "
+            "and a verdict on its reliability. Without a task it lists the tasks. The first call with a task "
+            "starts the analysis; repeat the call until `state` is done.",
+            a.ValueOfAdoption,
+            watching.value_of_adoption,
+        ),
+        Tool(
             "calendar",
             "Calendar",
             "calendar",
@@ -182,7 +193,6 @@ def _tools() -> tuple[Tool, ...]:
             role=Role.AGENT,
             drafts=True,
         ),
-        # A tool for Delta CV (product "value") belongs here once the service layer has its operation.
     )
 
 

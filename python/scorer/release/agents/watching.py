@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from scorer.release.errors import InvalidError
-from scorer.release.requests import DecisionFilter
+from scorer.release.requests import DecisionFilter, NewAdoptionAnalysis
 from scorer.stats.proportions import independent_difference, wilson
 
 if TYPE_CHECKING:
@@ -88,6 +88,14 @@ def backtest_rules(call: ToolCall, asked: asked_of.BacktestRules) -> Any:
         ),
         "difference": {"text": "\n".join(call.service.authoring.difference(call.actor, bundle, asked.rules))},
     }
+
+
+def value_of_adoption(call: ToolCall, asked: asked_of.ValueOfAdoption) -> Any:
+    """Return the tasks of a checkpoint, or start an analysis or return its state or result."""
+    if asked.task is None:
+        return call.service.adoption.tasks(call.actor, asked.checkpoint)
+    wanted = NewAdoptionAnalysis(task=asked.task)
+    return call.service.adoption.start(call.actor, asked.checkpoint, wanted)
 
 
 def outcomes_by_feature(call: ToolCall, asked: asked_of.OutcomesByFeature) -> Any:

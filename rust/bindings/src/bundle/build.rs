@@ -57,6 +57,9 @@ pub(crate) fn build_golden<'py>(
     Ok(PyBytes::new(py, &file))
 }
 
+/// The content of functions.json, and the modules by file name.
+type FunctionFiles = (Vec<u8>, BTreeMap<String, Vec<u8>>);
+
 /// Applies the steps of a transform to rows. `features`, `steps` and `tables` are JSON, `functions` is the content of
 /// functions.json with the modules by file name. The rows of `out` have the columns that the steps add as well.
 #[pyfunction]
@@ -66,7 +69,7 @@ pub(crate) fn transform_rows(
     features: &str,
     steps: &str,
     tables: Option<&str>,
-    functions: Option<(Vec<u8>, BTreeMap<String, Vec<u8>>)>,
+    functions: Option<FunctionFiles>,
     rows: PyBuffer<f32>,
     out: PyBuffer<f32>,
 ) -> PyResult<()> {
