@@ -10,7 +10,6 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from scorer.config.fields import Directory, OptionalPath, OptionalTarget, Section
 from scorer.config.identity import ClientTlsSettings, client_tls_config, encrypted_or_near
-from scorer.errors import ConfigError
 
 
 class RedisSettings(Section):

@@ -21,6 +21,7 @@ mod key;
 mod layout;
 mod link;
 mod model;
+mod operation;
 mod outcome;
 mod plan;
 mod program;

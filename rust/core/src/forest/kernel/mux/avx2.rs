@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::super::super::bits::Columns;
-use super::super::super::program::Operation;
+use super::super::super::operation::Operation;
 use super::super::super::rank::{Column, ROWS};
 use super::super::super::slots::CategoryTable;
 

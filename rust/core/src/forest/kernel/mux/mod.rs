@@ -17,7 +17,7 @@ mod rank512;
 use super::super::bits::Columns;
 use super::super::cpu::Detected;
 use super::super::layout::Layout;
-use super::super::program::{Branch, Operation};
+use super::super::operation::{Branch, Operation};
 use super::super::rank::{Column, ROWS, Ranks};
 
 /// Number of rows whose walks advance together.

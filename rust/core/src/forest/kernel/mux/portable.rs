@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-use super::super::super::program::Operation;
+use super::super::super::operation::Operation;
 use super::super::super::rank::{Column, ROWS};
 
 pub(super) fn execute(operations: &[Operation], work: &mut [Column]) {
