@@ -617,9 +617,12 @@ pub fn transform_rows(
     {
         out[..width].copy_from_slice(row);
         let mut run = transform::Run { budget: &Unlimited, calls: calls.as_mut(), until: usize::MAX };
-        transform
-            .apply(out, &mut run)
-            .map_err(|error| fail(format!("row {at}: {error}; keep it within the schema's range")))?;
+        transform.apply(out, &mut run).map_err(|error| match error {
+            EvalError::NotFinite { value, .. } => {
+                fail(format!("row {at}: a value became {value}; keep it within the schema's range"))
+            }
+            other => fail(format!("row {at}: {other}")),
+        })?;
     }
     Ok(out)
 }
