@@ -100,7 +100,10 @@ def table(groups: dict[str, list[Case]], tests: dict[int, set[Test]]) -> str:
 def main() -> int:
     """Write or check the table; return the exit code."""
     groups = read_groups(CASES.read_text())
-    known = {case.number for cases in groups.values() for case in cases}
+    numbers = [case.number for cases in groups.values() for case in cases]
+    known = set(numbers)
+    if twice := sorted(number for number in known if numbers.count(number) > 1):
+        raise SystemExit(f"error: docs/fault-cases.toml has case {twice[0]} twice; give one a new number")
     tests: dict[int, set[Test]] = defaultdict(set)
     for number, test in [*python_tests(ROOT / "tests"), *rust_tests(ROOT / "rust")]:
         if number not in known:

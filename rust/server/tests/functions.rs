@@ -28,7 +28,7 @@ keep = { exemption = ["none"] }
 source = "agreement"
 "#;
 
-/// Fault case 98.
+/// Fault case 107.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fault_of_a_function_is_an_error_of_its_rule_and_counted() {
     let setup = start();

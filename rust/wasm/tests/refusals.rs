@@ -1,5 +1,7 @@
 //! Modules that are refused before they are compiled.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
+
 mod support;
 
 use scorer_wasm::limits::{
@@ -15,7 +17,7 @@ fn refused(text: &str) -> String {
     }
 }
 
-/// Fault case 97.
+/// Fault case 106.
 #[test]
 fn parts_that_functions_cannot_have_are_refused_by_name() {
     let f = "(func (export \"f\") (param f64) (result f64) (local.get 0))";
@@ -107,7 +109,7 @@ fn the_depth_of_calls_is_bounded() {
     assert!(refused(&chain(MAX_CALL_DEPTH + 1)).contains("has 33 nested calls, at most 32"));
 }
 
-/// Fault case 97.
+/// Fault case 106.
 #[test]
 fn modules_beyond_a_limit_are_refused() {
     let function = "(func (param f64) (result f64) (local.get 0))";

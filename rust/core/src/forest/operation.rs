@@ -26,7 +26,7 @@ impl Branch {
     /// A bit of the middle.
     pub(super) const TABLE: u32 = 1 << 23;
 
-    fn new(left: u32, middle: u32, low: u8) -> Self {
+    pub(super) fn new(left: u32, middle: u32, low: u8) -> Self {
         Self(u64::from(left) << 32 | u64::from(middle) << 8 | u64::from(low))
     }
 

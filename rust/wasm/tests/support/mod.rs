@@ -1,5 +1,9 @@
 //! Modules for tests, from the text format.
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test uses a part of this file, and a fault of it ends the test"
+)]
 
 use std::sync::Arc;
 

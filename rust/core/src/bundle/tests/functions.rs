@@ -114,7 +114,7 @@ impl Budget for Questions {
     }
 }
 
-/// Fault case 98.
+/// Fault case 107.
 #[test]
 fn the_deadline_is_checked_before_each_call_of_every_action() {
     let policy = json!({"rule": "epsilon_greedy", "epsilon": 0.1});
