@@ -202,6 +202,7 @@ lint-python: lint-style build
 	@'$(RUN)' scripts/gen_sdk.py --check
 	$(call say,'Fault cases and their tests')
 	@'$(RUN)' scripts/fault_cases.py --check
+	@'$(RUN)' scripts/agent_tools.py --check
 
 .PHONY: fault-cases
 fault-cases: $(VENV)/.packages ## Write the table of docs/security.md: each fault case with the tests that assert it
@@ -253,6 +254,11 @@ learning-peers: $(LEARNING)/.packages
 .PHONY: bench-learning
 bench-learning: build learning-peers ## Measure learning and its peers; parts: make bench-learning ARGS='estimators intervals'
 	@PYTHONPATH='$(CURDIR)/python' '$(LEARNING)/bin/python' -m loadtests.learning $(ARGS)
+
+# shap runs in the process that measures, so its environment also contains the packages of the engine.
+.PHONY: bench-explain
+bench-explain: build .build/explain/.packages ## Measure reason codes and exact contributions beside XGBoost and shap (2 minutes)
+	@PYTHONPATH='$(CURDIR)/python' .build/explain/bin/python -m loadtests.explain $(ARGS)
 
 .PHONY: bench-onnx
 bench-onnx: build ## Measure an ONNX model of three layers of 64 for one row beside ONNX Runtime
@@ -306,17 +312,17 @@ proto: $(VENV)/.packages | cargo ## Generate code from the protos (Python, Rust)
 LOCK := '$(BIN)/uv' pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header
 .PHONY: lock
 lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRADE=--upgrade moves every pin)
-	@cd requirements && for part in serve train platform ship operator dev; do \
+	@cd requirements && for part in serve train platform mcp ship operator dev; do \
 		$(LOCK) $(UPGRADE) --overrides overrides.txt $$part.in --output-file $$part.txt; done
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt build.in --output-file build.txt
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt bench.in --output-file bench.txt
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt learning.in --output-file learning.txt
 	@cd requirements && $(LOCK) $(UPGRADE) --no-deps learning-obp.in --output-file learning-obp.txt
-	@cd requirements && for peer in peers-*.in; do \
+	@cd requirements && for peer in peers-*.in explain.in; do \
 		$(LOCK) $(UPGRADE) --overrides overrides.txt $$peer --output-file $${peer%.in}.txt; done
 	@cd requirements && for part in spark ray; do \
 		$(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt $$part.in --output-file $$part.txt; done
-	@cd requirements && for part in clients mlflow airflow rule-peers audit docs wheels; do \
+	@cd requirements && for part in clients mlflow airflow feast rule-peers audit docs wheels; do \
 		$(LOCK) $(UPGRADE) $$part.in --output-file $$part.txt; done
 
 .PHONY: clients
@@ -402,6 +408,9 @@ mlflow: .build/mlflow/.packages ## Install an MLflow server into .build/mlflow, 
 
 .PHONY: rule-peers
 rule-peers: .build/rule-peers/.packages ## Install zen-engine and pyDMNrules into .build/rule-peers, for the tests of imported and exported rules
+
+.PHONY: feast
+feast: .build/feast/.packages ## Install Feast into .build/feast, the peer of loadtests/features_redis.py
 
 .PHONY: airflow
 airflow: .build/airflow/.packages ## Install Airflow into .build/airflow, for the test that runs the learning DAG
