@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 __all__ = [
     "FILE_DESCRIPTOR_SET",
     "Bundle",
+    "FeatureFeed",
     "FeatureStore",
     "Forest",
     "LogReader",
@@ -78,6 +79,7 @@ class FeatureStore:
     def read_batch(
         self, features: list[str], keys: dict[str, list[str | None]], now_us: list[int]
     ) -> bytes: ...
+    def forget(self, entity: str, key: str) -> bool: ...
     def stats(self) -> str: ...
     def close(self) -> None: ...
 
