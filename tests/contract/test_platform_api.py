@@ -427,7 +427,7 @@ def test_each_role_may_call_its_operations_only(world: World, url: str, schema: 
 
 READING = {
     "bench_rules", "call_agent_tool", "check_rules", "cost_rules", "search_decisions",
-    "start_weekly_comparison", "test_rules", "try_checkpoint",
+    "start_adoption_analysis", "start_weekly_comparison", "test_rules", "try_checkpoint",
 }  # fmt: skip
 """Operations that are sent by POST and change nothing that is released or recorded."""
 

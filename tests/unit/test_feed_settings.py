@@ -70,7 +70,7 @@ def test_the_data_plane_receives_the_connection(tmp_path: Path) -> None:
         'password_file = "secret"\nhedge_ms = 3\n[redis.tls]\nca = "ca.pem"\n'
     )
     settings = SettingsSource(text, where="test", base=tmp_path).validate(FeatureSettings)
-    config = feature_config(settings)
+    config = feature_config(settings, lambda path: {})
     assert config is not None
     assert config["directory"] is None
     assert config["redis"] == {

@@ -82,8 +82,6 @@ GARBAGE: dict[str, Say] = {
 }
 
 
-@pytest.mark.fault_case(65)
-@pytest.mark.parametrize("case", GARBAGE)
 @pytest.mark.parametrize(
     "name",
     ["forest.bin", "member-01.onnx", "score_map.json", "function-01.wasm", "functions.json", "list-01.txt"],
@@ -92,6 +90,8 @@ def test_names_of_files_of_a_bundle_are_accepted(name: str) -> None:
     assert artifacts._NAME.fullmatch(name)
 
 
+@pytest.mark.fault_case(65)
+@pytest.mark.parametrize("case", GARBAGE)
 def test_garbage_is_reported_as_unavailability_with_a_constant_message(case: str) -> None:
     with answering(GARBAGE[case]) as url:
         rest = Rest(url, seconds=1.0 if case == "drip" else 20.0, environment={})

@@ -59,10 +59,11 @@ async fn a_fault_of_a_function_is_an_error_of_its_rule_and_counted() {
     assert_eq!(chosen.rules.unwrap().fired[0].id, "large");
     let chosen = client.select_action(select("e", 6000.0)).await.unwrap().into_inner();
     assert_eq!(chosen.rules.unwrap().errors, 1);
+    // Reading the records stops the server.
+    let metrics = setup.metrics().await;
     let records = setup.decisions();
     let of = |id: &str| records.iter().find(|record| record.decision_id == id).unwrap();
     assert_eq!(of("b").rules.as_ref().unwrap().errors, 1);
-    let metrics = setup.metrics().await;
     for (name, bundle, faults) in [("fraud", &fraud, 3), ("action", &action, 1)] {
         let short = &bundle[7..19];
         let line = format!(

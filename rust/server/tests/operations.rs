@@ -242,10 +242,14 @@ async fn every_metric_is_documented_and_every_documented_metric_exists() {
     ] {
         assert!(prefixed.remove(&format!("scorer_{name}")).is_some(), "{name} is not documented");
     }
-    // `scorer ship` is a process of its own: tests/unit/test_ship_shipper.py.
-    let with_servers = prefixed.len();
-    prefixed.retain(|name, _| !name.starts_with("scorer_ship_"));
-    assert!(prefixed.len() < with_servers, "the metrics of log shipping are not documented");
+    // Log shipping and the feed of events are processes of their own, and only servers that read features from Redis have
+    // the metrics of these reads: tests/unit/test_ship_shipper.py, tests/integration/test_feed_kafka.py and
+    // tests/integration/test_feature_redis.py.
+    for elsewhere in ["scorer_ship_", "scorer_feed_", "scorer_feature_redis_"] {
+        let all = prefixed.len();
+        prefixed.retain(|name, _| !name.starts_with(elsewhere));
+        assert!(prefixed.len() < all, "the metrics {elsewhere}* are not documented");
+    }
     assert_eq!(found, prefixed);
     // The labels of every sample equal those on the page.
     for line in page.lines().filter(|line| !line.starts_with('#')) {
