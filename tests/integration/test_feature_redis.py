@@ -18,6 +18,7 @@ from waiting import wait_until
 
 from scorer.bundle import ComputedFeatures
 from scorer.client import Client, Event, Health, PreconditionError
+from scorer.errors import PositionMovedError
 from scorer.registry import Registry
 
 PATIENT = 30.0
@@ -302,9 +303,13 @@ def test_evictions_are_counted_and_reported(directory: Path) -> None:
         number = 0
         while "evicted_keys:0" in redis.command("INFO", "stats").decode():
             cards = [payment(1000 * number + one, card=f"c{number}-{one}") for one in range(200)]
-            assert set(write(feed, cards)) == {"new"}
             number += 1
             assert number < 300
+            try:
+                assert set(write(feed, cards)) == {"new"}
+            except PositionMovedError:
+                # Redis can evict the position as well; the loop then ends, because a key was evicted.
+                continue
         with serving(directory, redis.address) as server, connected(server) as client:
             report = server.event("feature_redis_evicting", seconds=30)
             assert report["evicted_keys"] > 0
