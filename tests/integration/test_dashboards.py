@@ -14,9 +14,10 @@ import grpc
 import pytest
 from bundles import rows
 from certificates import Authority, grants, server_tls
+from feeding import FeedProcess, feeding, write_feed_settings
 from prometheus_server import WINDOW, PrometheusServer, prometheus
 from servers import ACTION, SCORE, RunningServer, settings, start_server
-from shipping import shipper, write_settings
+from shipping import ShipperProcess, shipper, write_settings
 from waiting import wait_until
 
 from scorer.client import Client
@@ -59,11 +60,23 @@ def traffic(server: RunningServer) -> Iterator[None]:
     assert not failures, failures
 
 
+def listener_of(process: ShipperProcess | FeedProcess) -> str:
+    """Return the address of a process's metrics."""
+    found = wait_until(lambda: re.search(r"metrics: http://(\S+)/metrics", process.text), "a listener")
+    assert found is not None
+    return found.group(1)
+
+
 @pytest.fixture
 def world(tmp_path: Path, registry: Registry) -> Iterator[PrometheusServer]:
     """Servers with everything that has metrics, under load, and a Prometheus that scrapes them."""
     components.require("Prometheus")
     shared = f'path = "{registry.path}"\n'
+    write_feed_settings(
+        tmp_path,
+        f'[feed]\nmetrics_listen = "127.0.0.1:0"\n[kafka]\nservers = "{NOWHERE}"\n'
+        f'[redis]\naddress = "{NOWHERE}"\nset = "cards.json"\n',
+    )
     secure = tmp_path / "secure"
     secure.mkdir()
     roles = {"checkout": ["score", "describe"]}
@@ -73,7 +86,9 @@ def world(tmp_path: Path, registry: Registry) -> Iterator[PrometheusServer]:
             start_server(
                 tmp_path,
                 settings(SCORE + ACTION, server=f'shadow_pool = "{NOWHERE}"\n', registry=shared)
-                + f'[tracing]\nendpoint = "{NOWHERE}"\nratio = 1.0\n',
+                + f'[tracing]\nendpoint = "{NOWHERE}"\nratio = 1.0\n'
+                + '[features]\nsource = "redis"\nsets = ["cards.json"]\n'
+                + f'[features.redis]\naddress = "{NOWHERE}"\n',
             )
         )
         protected = stack.enter_context(
@@ -82,11 +97,8 @@ def world(tmp_path: Path, registry: Registry) -> Iterator[PrometheusServer]:
         ship = write_settings(
             tmp_path, delta={"url": "lake"}, ship={"metrics_listen": "127.0.0.1:0", "flush_seconds": 1.0}
         )
-        process = stack.enter_context(shipper(tmp_path, "--config", str(ship)))
-        shipped = wait_until(
-            lambda: re.search(r"metrics: http://(\S+)/metrics", process.text), "the shipper's listener"
-        )
-        assert shipped is not None
+        shipping = stack.enter_context(shipper(tmp_path, "--config", str(ship)))
+        feed = stack.enter_context(feeding(tmp_path, "--config", "feed.toml"))
         with grpc.insecure_channel(live.control) as channel:
             lane = control_pb2.Lane(
                 name="cr-000001", bundle=registry.resolve("fraud-checkout@live").digest, sample=1.0
@@ -98,7 +110,8 @@ def world(tmp_path: Path, registry: Registry) -> Iterator[PrometheusServer]:
         targets = {
             "scorer": str(live.serving["metrics"]),
             "scorer-secure": str(protected.serving["metrics"]),
-            "scorer-ship": shipped.group(1),
+            "scorer-ship": listener_of(shipping),
+            "scorer-feed": listener_of(feed),
         }
         yield stack.enter_context(prometheus(tmp_path / "prometheus", targets, RULES))
 

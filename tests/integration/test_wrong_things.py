@@ -226,7 +226,7 @@ def zero_minutes(world: World) -> Attempt:
 def an_unknown_digest(world: World) -> Attempt:
     return Attempt(
         "modeler", "/changes", booking(world, bundle="sha256:" + "0" * 64), 404,
-        ("no bundle sha256:0000", "shows what is there"), kept=TYPED,
+        ('there is no bundle "sha256:0000', "list those of your projects"), kept=TYPED,
         shows=('href="/models"',),
     )  # fmt: skip
 
