@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 from bundles import ACTIONS, rows, tiny_action_bundle, tiny_score_bundle
+from real_server import free_port
 from servers import ACTION, SCORE, RunningServer, settings, start_server
 from waiting import wait_until
 
@@ -22,12 +22,6 @@ from scorer.v1 import control_pb2, control_pb2_grpc
 from scorer.v1.log_pb2 import ObservationRecord
 
 FRAUD, CHOICE = "fraud.checkout", "action.authorise"
-
-
-def free_port() -> int:
-    with socket.socket() as result:
-        result.bind(("127.0.0.1", 0))
-        return int(result.getsockname()[1])
 
 
 class World:

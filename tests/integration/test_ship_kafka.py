@@ -223,7 +223,7 @@ def test_a_broker_may_hear_of_the_topic_of_positions_later(
 
 
 def test_a_broker_that_does_not_answer_ends_the_process_with_a_reason(tmp_path: Path) -> None:
-    from s3_server import free_port
+    from real_server import free_port
 
     write_log(tmp_path / "decisions", [5])
     away = {"servers": f"127.0.0.1:{free_port()}", "timeout_seconds": 1.0}

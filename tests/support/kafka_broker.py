@@ -7,14 +7,12 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import components
-from s3_server import free_port
+from real_server import RealServer, free_port
 from waiting import wait_until
 
 _LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
@@ -25,47 +23,16 @@ _LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
 _START_SECONDS = 90.0
 
 
-class KafkaBroker:
+class KafkaBroker(RealServer):
     """A broker with its data in a directory of its own, which outlives a kill."""
 
     def __init__(self) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="scorer-kafka-"))
-        self.port = 0
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log = self.directory / "broker.log"
+        super().__init__("kafka", "broker.log", seconds=_START_SECONDS)
         (self.directory / "log4j2.xml").write_text(_LOG4J)
-
-    def __enter__(self) -> KafkaBroker:
-        try:
-            for _ in range(5):
-                shutil.rmtree(self.directory / "data", ignore_errors=True)
-                self._configure()
-                if self._start():
-                    return self
-            raise RuntimeError(f"kafka does not start:\n{self._log.read_text()[-3000:]}")
-        except BaseException:
-            self.__exit__()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
     @property
     def servers(self) -> str:
         return f"127.0.0.1:{self.port}"
-
-    def kill(self) -> None:
-        """End it as a crash would."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(30)
-            self._process = None
-
-    def start(self) -> None:
-        """After `kill`, on the same port and directory."""
-        if not self._start():
-            raise RuntimeError(f"kafka does not start again:\n{self._log.read_text()[-3000:]}")
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and wait until it is gone."""
@@ -109,7 +76,8 @@ class KafkaBroker:
         finally:
             consumer.close()
 
-    def _configure(self) -> None:
+    def _prepare(self) -> None:
+        shutil.rmtree(self.directory / "data", ignore_errors=True)
         self.port, controller = free_port(), free_port()
         (self.directory / "server.properties").write_text(
             "process.roles=broker,controller\nnode.id=1\n"
@@ -129,20 +97,11 @@ class KafkaBroker:
         cluster = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
         self._java("-Xmx128m", "kafka.tools.StorageTool", "format", "-t", cluster).wait(60)
 
-    def _start(self) -> bool:
-        offset = self._log.stat().st_size if self._log.exists() else 0
-        self._process = self._java("-Xms256m", "-Xmx256m", "kafka.Kafka")
-        process = self._process
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        return self._java("-Xms256m", "-Xmx256m", "kafka.Kafka")
 
-        def has_started() -> bool:
-            text = self._log.read_bytes()[offset:]
-            return process.poll() is not None or b"Kafka Server started" in text
-
-        wait_until(has_started, "kafka", seconds=_START_SECONDS)
-        if process.poll() is None:
-            return True
-        self._process = None
-        return False
+    def _is_up(self, offset: int) -> bool:
+        return "Kafka Server started" in self._text()[offset:]
 
     def _java(self, *arguments: str) -> subprocess.Popen[bytes]:
         options = [one for one in arguments if one.startswith("-X")]

@@ -26,6 +26,7 @@ from typing import Any
 import components
 import pytest
 import yaml
+from real_server import free_port
 from servers import environment
 from waiting import wait_until
 
@@ -43,12 +44,6 @@ def require() -> None:
         pytest.skip("kube-apiserver is not installed; `make test-kube` builds it and runs this test")
     if components.program_path("etcd") is None:
         pytest.skip("etcd is not installed; `apt-get install etcd-server` installs it")
-
-
-def free_port() -> int:
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        return int(asked.getsockname()[1])
 
 
 class KubeCluster:

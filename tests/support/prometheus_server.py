@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import components
-from s3_server import free_port
+from real_server import free_port
 from waiting import PATIENCE, wait_until
 
 WINDOW = "10s"

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import components
-from s3_server import free_port
-from waiting import wait_until
+from real_server import RealServer
 
 
-class RedisServer:
+class RedisServer(RealServer):
     """A server with its data in a directory of its own, which outlives a kill.
 
     Args:
@@ -26,41 +23,12 @@ class RedisServer:
     """
 
     def __init__(self, *options: str, tls: Path | None = None) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="scorer-redis-"))
-        self.port = 0
+        super().__init__("redis", "redis.log", seconds=30)
         self._options, self._tls = options, tls
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> RedisServer:
-        try:
-            for _ in range(5):
-                self.port = free_port()
-                if self._start():
-                    return self
-            raise RuntimeError(f"redis does not start:\n{self._text()}")
-        except BaseException:
-            self.__exit__()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
-
-    def kill(self) -> None:
-        """End it as a crash would."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(30)
-            self._process = None
-
-    def start(self) -> None:
-        """After `kill`, on the same port and directory."""
-        if not self._start():
-            raise RuntimeError(f"redis does not start again:\n{self._text()}")
 
     def command(self, *arguments: str | bytes, password: str = "") -> Any:
         """Send a command over a connection of its own. Errors of the server are returned as text."""
@@ -77,7 +45,7 @@ class RedisServer:
         found: list[bytes] = self.command("KEYS", pattern)
         return sorted(found)
 
-    def _start(self) -> bool:
+    def _spawn(self) -> subprocess.Popen[bytes]:
         tls = (
             []
             if self._tls is None
@@ -101,28 +69,12 @@ class RedisServer:
         ]
         (self.directory / "redis.conf").write_text("".join(f"{line}\n" for line in lines))
         program = components.program_path("redis-server") or components.program_path("valkey-server")
-        self._process = process = subprocess.Popen(
+        return subprocess.Popen(
             [program or "redis-server", "redis.conf"], cwd=self.directory, start_new_session=True
         )
-        offset = len(self._text())
 
-        def has_started() -> bool:
-            return process.poll() is not None or "eady to accept" in self._text()[offset:] or self._listens()
-
-        wait_until(has_started, "redis", seconds=30)
-        if process.poll() is None:
-            return True
-        self._process = None
-        return False
-
-    def _listens(self) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-            return True
-        return False
-
-    def _text(self) -> str:
-        path = self.directory / "redis.log"
-        return path.read_text(errors="replace") if path.exists() else ""
+    def _is_up(self, offset: int) -> bool:
+        return "eady to accept" in self._text()[offset:] or self._listens()
 
 
 class SlowProxy:

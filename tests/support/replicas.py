@@ -24,7 +24,7 @@ from typing import Final
 import components
 from bundles import FEATURES, rows
 from certificates import HOSTS, Authority, grants, server_tls
-from s3_server import free_port
+from real_server import free_port
 from servers import RunningServer, settings, start_server
 from waiting import PATIENCE, wait_until
 

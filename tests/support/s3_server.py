@@ -3,55 +3,27 @@
 from __future__ import annotations
 
 import os
-import shutil
-import socket
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import components
-from waiting import wait_until
+from real_server import RealServer
 
 ACCESS, SECRET = "scorertest", "scorertestsecret"
 BUCKET = "decisions"
 
 
-def free_port() -> int:
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        return int(asked.getsockname()[1])
-
-
-class S3Server:
+class S3Server(RealServer):
     """versitygw on a directory of its own, which outlives a kill."""
 
     def __init__(self) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="scorer-s3-"))
+        super().__init__("s3", "server.log")
         (self.directory / "root" / BUCKET).mkdir(parents=True)
-        self.port = 0
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log = self.directory / "server.log"
-
-    def __enter__(self) -> S3Server:
-        try:
-            for _ in range(5):
-                self.port = free_port()
-                if self._start():
-                    return self
-            raise RuntimeError(f"versitygw does not start:\n{self._log.read_text()[-2000:]}")
-        except BaseException:
-            self.__exit__()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
     @property
     def endpoint(self) -> str:
@@ -67,21 +39,9 @@ class S3Server:
             "AWS_ALLOW_HTTP": "true",
         }
 
-    def kill(self) -> None:
-        """End it as a crash would."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(30)
-            self._process = None
-
-    def start(self) -> None:
-        """After `kill`, on the same port and directory."""
-        if not self._start():
-            raise RuntimeError(f"versitygw does not start again:\n{self._log.read_text()[-2000:]}")
-
-    def _start(self) -> bool:
+    def _spawn(self) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 [
                     str(components.BUILD / "s3" / "versitygw"),
                     "--port",
@@ -96,19 +56,8 @@ class S3Server:
                 start_new_session=True,
             )
 
-        def listens() -> bool:
-            assert self._process is not None
-            if self._process.poll() is not None:
-                return True
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-                return True
-            return False
-
-        wait_until(listens, "versitygw")
-        if self._process.poll() is None:
-            return True
-        self._process = None
-        return False
+    def _is_up(self, offset: int) -> bool:
+        return self._listens()
 
 
 Fault = Callable[[str, str, int], str | None]

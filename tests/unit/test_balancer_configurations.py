@@ -13,8 +13,8 @@ from pathlib import Path
 
 import components
 import pytest
+from real_server import free_port
 from replicas import issue_certificates
-from s3_server import free_port
 from waiting import PATIENCE, wait_until
 
 from loadtests.balancers import CONFIGURATIONS, Backend, balancer, configuration, program

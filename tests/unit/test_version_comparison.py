@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from scorer.bundle import Feature
 from scorer.cli import app
-from scorer.learn import notebook
+from scorer.learn import displayed
 from scorer.learn.comparison.comparing import compare_rows
 from scorer.learn.comparison.figures import charts, group_names
 from scorer.learn.comparison.measures import MeasuredPart, score_draws
@@ -477,7 +477,7 @@ def test_the_command_and_the_notebook_compare_a_log(
     )
     assert own.comparison == found
     assert set(own.table()["basis"].to_pylist()) == {"served", "backtest"}
-    monkeypatch.setattr(notebook, "find_spec", lambda _: None)
+    monkeypatch.setattr(displayed, "find_spec", lambda _: None)
     with pytest.raises(DataError, match="pandas is not installed"):
         own.frame()
     assert len(own.chart("auc", name="best").data) == 1

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Final
 
 from scorer.causal.results import DeltaCV
+from scorer.charts import Chart
 from scorer.figure_style import CONTROL, LIVE, SHADOW, axis, layout, scatter
 
 _BAND: Final = "rgba(0,114,178,0.15)"
@@ -14,28 +14,7 @@ _ROW_PX: Final = 34
 _FRAME_PX: Final = 120
 
 
-@dataclass(frozen=True, slots=True)
-class CausalChart:
-    """One figure, for display and download.
-
-    Attributes:
-        name: Unique on a page.
-        title: Heading.
-        words: Its interpretation, in one or two sentences.
-        plotly: `data` and `layout`.
-        columns: Columns of its numbers.
-        rows: Its numbers.
-    """
-
-    name: str
-    title: str
-    words: str
-    plotly: Mapping[str, Any]
-    columns: tuple[str, ...]
-    rows: Sequence[Sequence[Any]]
-
-
-def causal_charts(found: DeltaCV) -> tuple[CausalChart, ...]:
+def causal_charts(found: DeltaCV) -> tuple[Chart, ...]:
     """Return all charts of a result."""
     made = [_path(found), _difference(found), _methods(found), _balance(found)]
     if any(one.cohort for one in found.effects):
@@ -56,7 +35,7 @@ def _adoption() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _path(found: DeltaCV) -> CausalChart:
+def _path(found: DeltaCV) -> Chart:
     months = [one.month for one in found.path]
     data = [
         scatter(months, [one.adopters for one in found.path], "adopters", mode="lines+markers",
@@ -67,7 +46,7 @@ def _path(found: DeltaCV) -> CausalChart:
     plot = layout(
         axis("month from adoption"), axis(f"{_money(found)} per unit", rangemode="tozero"), shapes=_adoption()
     )
-    return CausalChart(
+    return Chart(
         "path",
         "Value by month",
         "Mean value of adopters and of their synthetic controls. Before adoption the lines must agree; "
@@ -79,7 +58,7 @@ def _path(found: DeltaCV) -> CausalChart:
     )
 
 
-def _difference(found: DeltaCV) -> CausalChart:
+def _difference(found: DeltaCV) -> Chart:
     months = [one.month for one in found.path]
     data = [
         scatter(months, [one.high for one in found.path], "95 %", line={"width": 0}, showlegend=False,
@@ -94,7 +73,7 @@ def _difference(found: DeltaCV) -> CausalChart:
         axis(f"{_money(found)} per unit", zeroline=True, zerolinecolor=CONTROL),
         shapes=_adoption(),
     )
-    return CausalChart(
+    return Chart(
         "difference",
         "Difference by month, and the trend before adoption",
         f"Adopters minus synthetic controls, without correction, with {_level(found)} intervals for "
@@ -110,7 +89,7 @@ def _level(found: DeltaCV) -> str:
     return f"{float(found.settings.get('confidence', 0.95)):.0%}"
 
 
-def _methods(found: DeltaCV) -> CausalChart:
+def _methods(found: DeltaCV) -> Chart:
     rows: list[tuple[str, float, float | None, float | None]] = []
     for one in found.effects:
         if one.cohort:
@@ -134,7 +113,7 @@ def _methods(found: DeltaCV) -> CausalChart:
     )
 
 
-def _cohorts(found: DeltaCV) -> CausalChart:
+def _cohorts(found: DeltaCV) -> Chart:
     rows = [
         (f"{one.cohort}, {one.horizon} months", one.mean.value, one.mean.low, one.mean.high)
         for one in found.effects
@@ -150,7 +129,7 @@ def _dots(
     title: str,
     words: str,
     rows: Sequence[tuple[str, float, float | None, float | None]],
-) -> CausalChart:
+) -> Chart:
     names = [row[0] for row in rows]
     data = [
         {
@@ -175,12 +154,12 @@ def _dots(
         height=_FRAME_PX + _ROW_PX * max(len(rows), 2),
         hovermode="closest",
     )
-    return CausalChart(
+    return Chart(
         name, title, words, {"data": data, "layout": plot}, ("estimate", "value", "low", "high"), rows
     )
 
 
-def _balance(found: DeltaCV) -> CausalChart:
+def _balance(found: DeltaCV) -> Chart:
     names = [one.name for one in found.balance]
     limit = float(found.settings.get("balance", 0.1))
     data = [
@@ -202,7 +181,7 @@ def _balance(found: DeltaCV) -> CausalChart:
         shapes=lines,
         hovermode="closest",
     )
-    return CausalChart(
+    return Chart(
         "balance",
         "Balance before and after matching",
         f"Difference of means in standard deviations. After matching, all must be within {limit:g}.",
@@ -215,7 +194,7 @@ def _balance(found: DeltaCV) -> CausalChart:
     )
 
 
-def _chains(found: DeltaCV) -> CausalChart:
+def _chains(found: DeltaCV) -> Chart:
     names = [one.name for one in found.chains]
     data = [
         {
@@ -238,7 +217,7 @@ def _chains(found: DeltaCV) -> CausalChart:
         barmode="group",
         hovermode="closest",
     )
-    return CausalChart(
+    return Chart(
         "chains",
         "Other products adopted at about the same time",
         "From three months before adoption to the end of the shortest horizon. Where adopters adopt "

@@ -11,7 +11,6 @@ found.result.verdict          # "reliable" or "unreliable"
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from scorer.causal.figures import causal_charts
 from scorer.causal.page import causal_page
 from scorer.causal.results import DeltaCV
 from scorer.causal.settings import CausalSettings, load
-from scorer.learn.errors import DataError
+from scorer.learn.displayed import data_frame, plotly_figure
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,9 +46,7 @@ class NotebookDeltaCV:
         Raises:
             DataError: pandas is not installed.
         """
-        if find_spec("pandas") is None:
-            raise DataError("pandas is not installed; install it, or use table(), which is Arrow")
-        return self.table().to_pandas()
+        return data_frame(self.table())
 
     def chart(self, name: str = "difference") -> Any:
         """Return a Plotly figure, which a notebook displays.
@@ -60,12 +57,7 @@ class NotebookDeltaCV:
         Raises:
             DataError: There is no such chart.
         """
-        import plotly.graph_objects as go
-
-        made = {one.name: one for one in causal_charts(self.result)}
-        if name not in made:
-            raise DataError(f'there is no chart "{name}"; there are {", ".join(made)}')
-        return go.Figure(made[name].plotly).update_layout(title=made[name].title)
+        return plotly_figure(causal_charts(self.result), name)
 
     def _repr_html_(self) -> str:
         return causal_page(self.result)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from scorer.causal.findings import CausalFinding
-from scorer.durable import write_atomically
+from scorer.learn.documents import read_document, write_document
 from scorer.learn.errors import DataError
 
 if TYPE_CHECKING:
@@ -235,10 +234,7 @@ class DeltaCV:
         Raises:
             DataError: The file cannot be written.
         """
-        try:
-            write_atomically(path, json.dumps(self.document(), allow_nan=False).encode())
-        except OSError as error:
-            raise DataError(f'"{path}" cannot be written: {error.strerror or error}') from None
+        write_document(path, self.document())
 
     def table(self) -> pa.Table:
         """Return the effects as an Arrow table, one row per cohort and horizon."""
@@ -306,14 +302,5 @@ def read_result(path: Path) -> DeltaCV:
     Raises:
         DataError: It cannot be read, is too large, or is no result.
     """
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise DataError(f'"{path}" has more than {_MOST_BYTES >> 20} MiB; it is no result')
-        found = json.loads(path.read_bytes())
-    except OSError as error:
-        raise DataError(f'"{path}" cannot be read: {error.strerror or error}') from None
-    except ValueError:
-        raise DataError(f'"{path}" is not JSON; write it with `scorer causal delta-cv --json-file`') from None
-    if not isinstance(found, dict):
-        raise DataError(f'"{path}" is no result; write it with `scorer causal delta-cv --json-file`')
-    return from_document(found)
+    command = "scorer causal delta-cv --json-file"
+    return from_document(read_document(path, most_bytes=_MOST_BYTES, what="result", command=command))

@@ -10,6 +10,7 @@ import typer
 from scorer.cli import TYPER_OPTIONS
 from scorer.commands.control import Address, Reason, control_address, print_message, user
 from scorer.commands.output import print_json, print_table, short
+from scorer.commands.settings_file import SettingsArgument, print_or_check
 
 if TYPE_CHECKING:
     from scorer.features.declaration import DeclaredFeature
@@ -237,19 +238,12 @@ def feed(
 
 @app.command("feed-config")
 def feed_config(
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FILE]", help="File to check; default: print a commented example."),
-    ] = None,
+    file: SettingsArgument = None,
 ) -> None:
     """Print a complete, commented feed.toml, or check one. Exit code 64 if it is not valid."""
     from scorer.feed.settings import example, load
 
-    if file is None:
-        typer.echo(example(), nl=False)
-        return
-    load(file)
-    typer.echo(f"{file}: ok")
+    print_or_check(file, example, load)
 
 
 def event_tables(events: list[str], received_after: list[str]) -> dict[str, EventTable]:

@@ -13,6 +13,7 @@ import typer
 
 from scorer.cli import TYPER_OPTIONS
 from scorer.commands.output import print_json, print_table
+from scorer.commands.settings_file import SettingsArgument
 
 if TYPE_CHECKING:
     from scorer.release.access import Access
@@ -84,10 +85,7 @@ def init(
 
 @app.command("config")
 def config_(
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FILE]", help="File to check; default: print a commented example."),
-    ] = None,
+    file: SettingsArgument = None,
 ) -> None:
     """Print a complete, commented platform.toml, or check one. Exit code 64 if it is not valid."""
     from scorer.release.settings import PlatformFile, example

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from scorer.cli import TYPER_OPTIONS
+from scorer.commands.settings_file import SettingsArgument, print_or_check
 
 app = typer.Typer(
     help="Ship a decision log to a Delta table or to Kafka, until SIGTERM.",
@@ -72,16 +73,9 @@ def ship(
 
 @app.command("config")
 def config_(
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FILE]", help="File to check; default: print a commented example."),
-    ] = None,
+    file: SettingsArgument = None,
 ) -> None:
     """Print a complete, commented ship.toml, or check one. Exit code 64 if it is not valid."""
     from scorer.ship.settings import example, load
 
-    if file is None:
-        typer.echo(example(), nl=False)
-        return
-    load(file)
-    typer.echo(f"{file}: ok")
+    print_or_check(file, example, load)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final
 
+from scorer.exposition import Exposition
+
+_EVENTS: Final = "scorer_feed_events"
 _METRICS: Final = {
-    "scorer_feed_events": ("counter", "Events, by result: new, duplicate, or the reason of a refusal."),
+    _EVENTS: ("counter", "Events, by result: new, duplicate, or the reason of a refusal."),
     "scorer_feed_writes": ("counter", "Writes that were acknowledged."),
     "scorer_feed_retries": ("counter", "Attempts that failed and were made again."),
     "scorer_feed_moved": ("counter", "Positions that another process moved, or that were lost."),
@@ -21,45 +22,29 @@ _METRICS: Final = {
 }
 
 
-class FeedMetrics:
-    """The metrics of this process. Safe to use from any thread."""
+class FeedMetrics(Exposition):
+    """The metrics of this process, by target. Safe to use from any thread."""
 
     def __init__(self) -> None:
-        self._values: dict[tuple[str, str, str], float] = defaultdict(float)
-        self._lock = threading.Lock()
+        super().__init__(_METRICS)
 
     def start(self, target: str) -> None:
         """Report every metric of a target from now on, as 0."""
-        with self._lock:
-            for name in _METRICS:
-                self._values[name, target, "new" if name == "scorer_feed_events" else ""] += 0
+        for name in _METRICS:
+            if name == _EVENTS:
+                self.add_events(target, {"new": 0})
+            else:
+                self.add(name, target, 0)
 
     def add(self, name: str, target: str, value: float) -> None:
         """Increase a counter by a number."""
-        with self._lock:
-            self._values[name, target, ""] += value
+        self.increase(name, (("target", target),), value)
 
     def add_events(self, target: str, results: Mapping[str, int]) -> None:
         """Count events of a target by result."""
-        with self._lock:
-            for result, count in results.items():
-                self._values["scorer_feed_events", target, result] += count
+        for result, count in results.items():
+            self.increase(_EVENTS, (("target", target), ("result", result)), count)
 
     def set(self, name: str, target: str, value: float) -> None:
         """Set a gauge or a counter to a value."""
-        with self._lock:
-            self._values[name, target, ""] = value
-
-    def text(self) -> str:
-        """Return all metrics in Prometheus' text format, version 0.0.4."""
-        with self._lock:
-            values = dict(self._values)
-        lines = []
-        for name, (kind, about) in _METRICS.items():
-            shown = f"{name}_total" if kind == "counter" else name
-            lines += [f"# HELP {shown} {about}", f"# TYPE {shown} {kind}"]
-            for (of, target, result), value in sorted(values.items()):
-                if of == name:
-                    labels = f'target="{target}"' + (f',result="{result}"' if result else "")
-                    lines.append(f"{shown}{{{labels}}} {value:.17g}")
-        return "".join(f"{line}\n" for line in lines)
+        self.put(name, (("target", target),), value)

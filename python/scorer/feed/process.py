@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from types import FrameType
+from collections.abc import Callable
+from contextlib import ExitStack
 
 from scorer.errors import FeedError, ScorerError
 from scorer.feed.metrics import FeedMetrics
 from scorer.feed.settings import FeedSettings
 from scorer.feed.targets import RedisTarget, ServerTarget
 from scorer.feed.worker import FeedWorker
+from scorer.processes import say_with_time, stopped_by_signals
 from scorer.ship.listener import MetricsListener
 
 
@@ -34,7 +31,7 @@ def run(
     Raises:
         FeedError: A target takes no events. Other targets have ended after their present delivery.
     """
-    say = say or _print
+    say = say or say_with_time
     with ExitStack() as stack:
         metrics, stop = FeedMetrics(), threading.Event()
         targets: list[RedisTarget | ServerTarget] = [
@@ -46,7 +43,7 @@ def run(
         workers = [
             FeedWorker(settings, target, stop=stop, metrics=metrics, say=say, once=once) for target in targets
         ]
-        stack.enter_context(_stopped_by_signals(stop))
+        stack.enter_context(stopped_by_signals(stop))
         if settings.feed.metrics_listen and not once:
             listener = MetricsListener(settings.feed.metrics_listen, metrics.text)
             stack.callback(listener.close)
@@ -68,29 +65,3 @@ def run(
             raise failed.error
         raise FeedError(f"{failed.target.name}: {failed.error}") from failed.error
     return workers
-
-
-@contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """Set the event on SIGTERM and SIGINT. A second signal ends the process at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(number: int, _: FrameType | None) -> None:
-        if stop.is_set():
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        stop.set()
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _print(line: str) -> None:
-    sys.stderr.write(f"{time.strftime('%H:%M:%S')}  {line}\n")
-    sys.stderr.flush()

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from scorer.config.example import example as example_text
 from scorer.config.features import RedisSettings
 from scorer.config.fields import Directory, OptionalAddress, OptionalPath, Section, is_loopback
 from scorer.config.identity import ClientTlsSettings
-from scorer.config.secrets import from_environment
+from scorer.config.kafka import KafkaName, KafkaOptions
 from scorer.config.source import SettingsSource
-
-_TOPIC = r"^[A-Za-z0-9._-]{1,200}$"
 
 
 class FeedSection(Section):
@@ -58,10 +56,9 @@ class FeedKafkaSection(Section):
     """The topic with the events."""
 
     servers: str = Field(default="127.0.0.1:9092", description='Brokers, as "host:port,host:port".')
-    topic: str = Field(default="scorer-events", pattern=_TOPIC, description="Topic of the events.")
-    group: str = Field(
+    topic: KafkaName = Field(default="scorer-events", description="Topic of the events.")
+    group: KafkaName = Field(
         default="scorer-features",
-        pattern=_TOPIC,
         description="Group of consumers. Processes with the same group divide the partitions among them.",
     )
     format: Literal["protobuf", "json"] = Field(
@@ -74,17 +71,7 @@ class FeedKafkaSection(Section):
     timeout_seconds: float = Field(
         default=30.0, ge=1, le=600, description="Time limit of one request to the brokers, seconds."
     )
-    options: dict[str, str] = Field(
-        default={},
-        description="Further properties of the client (librdkafka), for example for TLS and SASL. $NAME "
-        "stands for an environment variable.",
-        examples=[{"security.protocol": "SASL_SSL", "sasl.password": "$KAFKA_PASSWORD"}],
-    )
-
-    @field_validator("options", mode="before")
-    @classmethod
-    def _secrets(cls, value: Any) -> Any:
-        return from_environment(value)
+    options: KafkaOptions = Field(default={})
 
 
 class FeedServersSection(Section):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from scorer.learn.comparison.page import comparison_page
 from scorer.learn.comparison.results import VersionComparison
 from scorer.learn.comparison.running import ComparisonJob, compare_versions
 from scorer.learn.comparison.versions import full_digests
-from scorer.learn.errors import DataError
+from scorer.learn.displayed import data_frame, plotly_figure
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,9 +48,7 @@ class NotebookComparison:
         Raises:
             DataError: pandas is not installed.
         """
-        if find_spec("pandas") is None:
-            raise DataError("pandas is not installed; install it, or use table(), which is Arrow")
-        return self.table().to_pandas()
+        return data_frame(self.table())
 
     def chart(self, metric: str = "", *, name: str = "weeks-backtest", by: str = "version") -> Any:
         """Return a Plotly figure, which a notebook displays.
@@ -64,12 +61,7 @@ class NotebookComparison:
         Raises:
             DataError: There is no such metric, chart or group.
         """
-        import plotly.graph_objects as go
-
-        made = {one.name: one for one in charts(self.comparison, metric, by)}
-        if name not in made:
-            raise DataError(f'there is no chart "{name}"; there are {", ".join(made) or "none"}')
-        return go.Figure(made[name].plotly).update_layout(title=made[name].title)
+        return plotly_figure(charts(self.comparison, metric, by), name)
 
     def _repr_html_(self) -> str:
         return comparison_page(self.comparison)

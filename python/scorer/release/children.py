@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,8 @@ from scorer.errors import ScorerError
 
 _NICE: Final = 10
 """Priority of a child."""
+_EVERY: Final = 0.5
+"""Interval of progress reports in seconds."""
 
 
 def start(
@@ -67,6 +70,19 @@ def write_progress(file: Path, progress: Mapping[str, Any]) -> None:
     partial = file.with_name(f".{file.name}")
     partial.write_text(json.dumps(progress))
     partial.replace(file)
+
+
+def reporter(write: Callable[[str, float], None]) -> Callable[[str, float], None]:
+    """Return a function that reports a step and its share by `write`, at most every half second."""
+    reported = 0.0
+
+    def advance(step: str, share: float) -> None:
+        nonlocal reported
+        if (now := time.monotonic()) - reported >= _EVERY:
+            reported = now
+            write(step, share)
+
+    return advance
 
 
 def run_child(arguments: Sequence[str] | None, work: Callable[[Path], None]) -> int:

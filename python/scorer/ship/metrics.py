@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections import defaultdict
 from typing import Final
+
+from scorer.exposition import Exposition
 
 _METRICS: Final = {
     "scorer_ship_records": ("counter", "Records delivered, by sink."),
@@ -21,45 +21,25 @@ _METRICS: Final = {
 }
 
 
-class ShipMetrics:
-    """The metrics of this process. Safe to use from any thread."""
+class ShipMetrics(Exposition):
+    """The metrics of this process, by sink. Safe to use from any thread."""
 
     def __init__(self) -> None:
-        self._values: dict[tuple[str, str], float] = defaultdict(float)
-        self._lock = threading.Lock()
+        super().__init__(_METRICS)
 
     def start(self, sink: str) -> None:
         """Report every metric of a sink from now on, as 0."""
-        with self._lock:
-            for name in _METRICS:
-                self._values[name, sink] += 0
+        for name in _METRICS:
+            self.add(name, sink, 0)
 
     def add(self, name: str, sink: str, value: float) -> None:
         """Increase a counter by a number."""
-        with self._lock:
-            self._values[name, sink] += value
+        self.increase(name, (("sink", sink),), value)
 
     def set(self, name: str, sink: str, value: float) -> None:
         """Set a gauge to a value."""
-        with self._lock:
-            self._values[name, sink] = value
+        self.put(name, (("sink", sink),), value)
 
     def value(self, name: str, sink: str) -> float:
         """Return the present value of a metric."""
-        with self._lock:
-            return self._values.get((name, sink), 0.0)
-
-    def text(self) -> str:
-        """Return all metrics in Prometheus' text format, version 0.0.4."""
-        with self._lock:
-            values = dict(self._values)
-        lines = []
-        for name, (kind, about) in _METRICS.items():
-            shown = f"{name}_total" if kind == "counter" else name
-            lines += [f"# HELP {shown} {about}", f"# TYPE {shown} {kind}"]
-            lines += [
-                f'{shown}{{sink="{sink}"}} {value:.17g}'
-                for (of, sink), value in sorted(values.items())
-                if of == name
-            ]
-        return "".join(f"{line}\n" for line in lines)
+        return self.get(name, (("sink", sink),))

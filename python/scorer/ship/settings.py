@@ -14,11 +14,11 @@ from pydantic import Field, field_validator, model_validator
 
 from scorer.config.example import example as example_text
 from scorer.config.fields import OFF, Directory, OptionalAddress, Section, is_loopback
+from scorer.config.kafka import KafkaName, KafkaOptions
 from scorer.config.secrets import from_environment
 from scorer.config.source import SettingsSource
 
 _SERVER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
-_TOPIC = r"^[A-Za-z0-9._-]{1,200}$"
 _OFF = {"", OFF}
 
 
@@ -155,10 +155,9 @@ class KafkaSection(Section):
         default="off",
         description='Brokers, as "host:port,host:port". "off": no Kafka.',
     )
-    topic: str = Field(default="scorer-decisions", pattern=_TOPIC, description="Topic of the records.")
-    positions: str = Field(
+    topic: KafkaName = Field(default="scorer-decisions", description="Topic of the records.")
+    positions: KafkaName = Field(
         default="scorer-decisions-positions",
-        pattern=_TOPIC,
         description="Compacted topic with one partition that holds the position of each server.",
     )
     create_topics: bool = Field(
@@ -177,17 +176,7 @@ class KafkaSection(Section):
     timeout_seconds: float = Field(
         default=30.0, ge=1, le=600, description="Time limit of one transaction, seconds."
     )
-    options: dict[str, str] = Field(
-        default={},
-        description="Further properties of the client (librdkafka), for example for TLS and SASL. $NAME "
-        "stands for an environment variable.",
-        examples=[{"security.protocol": "SASL_SSL", "sasl.password": "$KAFKA_PASSWORD"}],
-    )
-
-    @field_validator("options", mode="before")
-    @classmethod
-    def _secrets(cls, value: Any) -> Any:
-        return from_environment(value)
+    options: KafkaOptions = Field(default={})
 
     @model_validator(mode="after")
     def _topics_differ(self) -> Self:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 
 from scorer.errors import LogError, ShipError
 from scorer.log.retention import mark_shipped
+from scorer.processes import say_with_time, stopped_by_signals
 from scorer.ship.lag import lag
 from scorer.ship.listener import MetricsListener
 from scorer.ship.lock import shipping
@@ -97,12 +95,12 @@ def run(
         ShipError: A sink cannot be written. Other sinks have ended after their present delivery.
     """
     own = settings.ship
-    say = say or _print
+    say = say or say_with_time
     with ExitStack() as stack:
         stack.enter_context(shipping(own.log))
         chosen = list(sinks) if sinks is not None else sinks_of(settings)
         metrics, stop = ShipMetrics(), threading.Event()
-        stack.enter_context(_stopped_by_signals(stop))
+        stack.enter_context(stopped_by_signals(stop))
         if own.metrics_listen and not once:
             listener = MetricsListener(own.metrics_listen, metrics.text)
             stack.callback(listener.close)
@@ -198,29 +196,3 @@ def _summary(worker: Worker) -> str:
     if counts.retries:
         text += f", {counts.retries:,} retries"
     return f"{text}; delivered up to sequence {max((worker.sequence or 0) - 1, 0):,}"
-
-
-@contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """Set the event on SIGTERM and SIGINT. A second signal ends the process at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(number: int, _: FrameType | None) -> None:
-        if stop.is_set():
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        stop.set()
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _print(line: str) -> None:
-    sys.stderr.write(f"{time.strftime('%H:%M:%S')}  {line}\n")
-    sys.stderr.flush()

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
+from scorer.commands.settings_file import SettingsArgument, print_or_check
 
 
-def config(
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FILE]", help="File to check; default: print a commented example."),
-    ] = None,
-) -> None:
+def config(file: SettingsArgument = None) -> None:
     """Print a complete, commented learn.toml, or check one. Exit code 64 if it is not valid."""
     from scorer.learn import settings
 
-    if file is None:
-        typer.echo(settings.example(), nl=False)
-        return
-    settings.load(file)
-    typer.echo(f"{file}: ok")
+    print_or_check(file, settings.example, settings.load)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final
 
+from scorer.charts import Chart
 from scorer.figure_style import SEQUENTIAL, SERIES, SYMBOLS, axis, layout, scatter
 from scorer.learn.comparison.measures import LOWER_IS_BETTER, NOT_RANKED
 from scorer.learn.comparison.results import Basis, VersionComparison, VersionWeek
@@ -28,27 +28,6 @@ GROUPS: Final = ("version", "algorithm", "data")
 _ROW_PX: Final = 30
 _DIGITS: Final = 7
 _TICKS: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """One figure, for display and download.
-
-    Attributes:
-        name: Unique on a page.
-        title: Heading.
-        words: Its interpretation, in one or two sentences.
-        plotly: `data` and `layout`.
-        columns: Columns of its numbers.
-        rows: Its numbers.
-    """
-
-    name: str
-    title: str
-    words: str
-    plotly: Mapping[str, Any]
-    columns: tuple[str, ...]
-    rows: Sequence[Sequence[Any]]
 
 
 def version_name(found: VersionComparison, at: int) -> str:

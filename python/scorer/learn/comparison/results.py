@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from scorer.durable import write_atomically
 from scorer.learn.comparison.versions import VersionFacts
 from scorer.learn.comparison.weeks import Week
+from scorer.learn.documents import read_document, write_document
 from scorer.learn.errors import DataError
 
 if TYPE_CHECKING:
@@ -147,10 +147,7 @@ class VersionComparison:
         Raises:
             DataError: The file cannot be written.
         """
-        try:
-            write_atomically(path, json.dumps(self.document(), allow_nan=False).encode())
-        except OSError as error:
-            raise DataError(f'"{path}" cannot be written: {error.strerror or error}') from None
+        write_document(path, self.document())
 
     def table(self) -> pa.Table:
         """Return one row for each version, week, basis and metric."""
@@ -225,17 +222,8 @@ def read_comparison(path: Path) -> VersionComparison:
     Raises:
         DataError: It cannot be read, is too large, or is no comparison.
     """
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise DataError(f'"{path}" has more than {_MOST_BYTES >> 20} MiB; it is no comparison')
-        found = json.loads(path.read_bytes())
-    except OSError as error:
-        raise DataError(f'"{path}" cannot be read: {error.strerror or error}') from None
-    except ValueError:
-        raise DataError(f'"{path}" is not JSON; write it with `scorer learn compare -o`') from None
-    if not isinstance(found, dict):
-        raise DataError(f'"{path}" is no comparison; write it with `scorer learn compare -o`')
-    return from_document(found)
+    command = "scorer learn compare -o"
+    return from_document(read_document(path, most_bytes=_MOST_BYTES, what="comparison", command=command))
 
 
 def job_digest(

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
-
-_EVERY: Final = 0.5
-"""Interval of progress reports in seconds."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,17 +19,12 @@ def _work(folder: Path) -> None:
     from scorer.causal.settings import load
     from scorer.learn.errors import DataError
     from scorer.release.adoption import job
+    from scorer.release.children import reporter
 
     wanted = job.read_job(folder)
     if wanted is None:
         raise DataError(f"{folder} holds no {job.JOB}")
-    reported = [0.0]
-
-    def advance(step: str, share: float) -> None:
-        if (now := time.monotonic()) - reported[0] >= _EVERY:
-            reported[0] = now
-            job.write_progress(folder, job.AdoptionProgress(step, share))
-
+    advance = reporter(lambda step, share: job.write_progress(folder, job.AdoptionProgress(step, share)))
     delta_cv(Path(wanted.data), load(Path(wanted.task)), advance=advance).write(folder / job.RESULT)
 
 

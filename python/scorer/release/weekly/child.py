@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
-
-_EVERY: Final = 0.5
-"""Interval of progress reports in seconds."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,18 +20,13 @@ def _work(folder: Path) -> None:
     from scorer.learn.errors import DataError
     from scorer.log import BundleShelf
     from scorer.log.source.locations import TableAccess, source_at
+    from scorer.release.children import reporter
     from scorer.release.weekly import job
 
     wanted = job.read_job(folder)
     if wanted is None:
         raise DataError(f"{folder} holds no {job.JOB}")
-    reported = [0.0]
-
-    def advance(step: str, share: float) -> None:
-        if (now := time.monotonic()) - reported[0] >= _EVERY:
-            reported[0] = now
-            job.write_progress(folder, job.WeeklyProgress(step, share))
-
+    advance = reporter(lambda step, share: job.write_progress(folder, job.WeeklyProgress(step, share)))
     source = source_at(wanted.logs, TableAccess.of(os.environ))
     shelf = BundleShelf([Path(one) for one in wanted.bundles])
     found = compare_versions(source, shelf, wanted.comparison, advance=advance)

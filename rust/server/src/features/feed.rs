@@ -110,14 +110,7 @@ impl FeatureFeed {
             .iter()
             .zip(&fields)
             .map(|((at, event, stored), fields)| Change {
-                event: Recordable {
-                    kind: &event.kind,
-                    id: &stored.id,
-                    occurred_at_us: event.occurred_at_us,
-                    keys: &fields.keys,
-                    numbers: &fields.numbers,
-                    texts: &fields.texts,
-                },
+                event: fields.event(event, stored),
                 received_at_us: messages.get(*at).map_or(0, |message| message.received_at_us),
             })
             .collect();
@@ -135,9 +128,9 @@ impl FeatureFeed {
 
 /// The fields of an event by name.
 pub(super) struct Fields<'a> {
-    pub(super) keys: Vec<(&'a str, &'a str)>,
-    pub(super) numbers: Vec<(&'a str, f64)>,
-    pub(super) texts: Vec<(&'a str, &'a str)>,
+    keys: Vec<(&'a str, &'a str)>,
+    numbers: Vec<(&'a str, f64)>,
+    texts: Vec<(&'a str, &'a str)>,
 }
 
 // === impl Fields ===
@@ -148,6 +141,18 @@ impl<'a> Fields<'a> {
             keys: stored.keys.iter().map(|(entity, key)| (*entity, &**key)).collect(),
             numbers: event.numbers.iter().map(|(name, value)| (&**name, *value)).collect(),
             texts: event.texts.iter().map(|(name, text)| (&**name, &**text)).collect(),
+        }
+    }
+
+    /// The event as a store takes it.
+    pub(super) fn event<'b>(&'b self, event: &'b Event, stored: &'b Stored<'_>) -> Recordable<'b> {
+        Recordable {
+            kind: &event.kind,
+            id: &stored.id,
+            occurred_at_us: event.occurred_at_us,
+            keys: &self.keys,
+            numbers: &self.numbers,
+            texts: &self.texts,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use scorer_engine::{Arrival, Engine, Privacy, Rejection};
-use scorer_features::{Event as Recordable, EventError, Recorded};
+use scorer_features::{EventError, Recorded};
 use scorer_proto::v1::{Event, EventResult, EventStatus, RecordEventsRequest, RecordEventsResponse};
 
 use super::feed::Fields;
@@ -78,15 +78,7 @@ fn one(engine: &Engine, store: &FeatureStore, event: &Event) -> Result<Recorded,
         Failed::Privacy(rejection)
     })?;
     let fields = Fields::of(event, &stored);
-    let recordable = Recordable {
-        kind: &event.kind,
-        id: &stored.id,
-        occurred_at_us: event.occurred_at_us,
-        keys: &fields.keys,
-        numbers: &fields.numbers,
-        texts: &fields.texts,
-    };
-    store.store.record(&recordable, engine.clock.unix_us()).map_err(Failed::Store)
+    store.store.record(&fields.event(event, &stored), engine.clock.unix_us()).map_err(Failed::Store)
 }
 
 /// The parts of an event that the privacy rules may change.
