@@ -8,12 +8,14 @@
 //!   feature near the root is given too little where it interacts with features below it.
 //! * [`TreeShap`] computes exact Shapley values of the path-dependent game. It takes dozens of times as long.
 
+mod complete;
 mod covers;
 mod largest;
 mod paths;
 mod quadrature;
 mod quads;
 mod shap;
+mod twins;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::quads::{Quads, Sums};
+use super::complete::{CompleteTrees, Sums};
 use super::{Covers, expectation};
 use crate::budget::{Budget, OutOfTime};
 use crate::forest::{Forest, NodeView, Reach, Scratch, TreeView};
@@ -20,7 +20,7 @@ pub struct PathAttributions {
     output: usize,
     /// One entry per tree of the forest.
     trees: Box<[Paths]>,
-    quads: Quads,
+    complete: CompleteTrees,
     /// The rows of tables, each of the tree's width.
     steps: Box<[Step]>,
     links: Box<[Link]>,
@@ -38,8 +38,8 @@ pub struct PathScratch {
 /// The place of one tree's contributions.
 #[derive(Debug, Clone, Copy)]
 enum Paths {
-    /// The quads of a complete tree whose leaves are counted from `first` on.
-    Quads { first: u32 },
+    /// A complete tree whose leaves are counted from `first` on.
+    Complete { first: u32 },
     /// `width` steps per position of a complete tree or per leaf of another tree, from `first` on.
     Table { first: usize, width: usize },
     /// One link per node, from `first` on. The leaves' own links are after those of all nodes.
@@ -72,7 +72,7 @@ impl PathAttributions {
         let nothing = Step { feature: forest.num_features() as u32, delta: 0.0 };
         let ranges = forest.trees().filter(|tree| tree.adds_to(output)).map(|tree| tree.range(output));
         // Slot 0 belongs to no feature.
-        let mut quads = Quads::new(features[1..].to_vec(), ranges.fold(0.0, f64::max));
+        let mut complete = CompleteTrees::new(forest, features[1..].to_vec(), ranges.sum());
         let (mut trees, mut steps, mut links) = (Vec::with_capacity(depths.len()), Vec::new(), Vec::new());
         let expectation = expectation(forest, covers, output, |tree, expected| {
             let depth = depths[trees.len()];
@@ -88,8 +88,8 @@ impl PathAttributions {
                 }
                 Some(depth) => {
                     let heap = tree.complete(depth);
-                    if let Some(first) = quads.push(depth, |at| edges.step(heap[at / 2], heap[at])) {
-                        trees.push(Paths::Quads { first });
+                    if let Some(first) = complete.push(depth, |at| edges.step(heap[at / 2], heap[at])) {
+                        trees.push(Paths::Complete { first });
                         return;
                     }
                     heap[1 << depth..].to_vec()
@@ -105,12 +105,12 @@ impl PathAttributions {
                 }
             });
         });
-        quads.shrink();
+        complete.shrink();
         PathAttributions {
             forest: Arc::clone(forest),
             output,
             trees: trees.into_boxed_slice(),
-            quads,
+            complete,
             steps: steps.into_boxed_slice(),
             links: links.into_boxed_slice(),
             expectation,
@@ -138,7 +138,7 @@ impl PathAttributions {
     /// Heap memory in bytes, without that of the forest.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
-        self.quads.heap_bytes()
+        self.complete.heap_bytes()
             + size_of_val(&*self.trees)
             + size_of_val(&*self.steps)
             + size_of_val(&*self.links)
@@ -167,14 +167,14 @@ impl PathAttributions {
             "the memory belongs to a forest with another number of features"
         );
         contributions.fill(0.0);
-        self.quads.start(sums);
+        self.complete.start(sums);
         let waiting = [(0, 0); WAITING];
         let listed = Listed { of: self, contributions, waiting, count: 0, touched: 0 };
         let mut adder = Adder { sums, listed };
         self.forest.margins_reaching(row, budget, scratch, &mut adder, margins)?;
         adder.listed.add_waiting();
         std::hint::black_box(adder.listed.touched);
-        self.quads.finish(sums, contributions);
+        self.complete.finish(sums, contributions);
         Ok(())
     }
 }
@@ -199,7 +199,7 @@ struct Adder<'a> {
     listed: Listed<'a>,
 }
 
-/// Adds those of trees that have no quads.
+/// Adds those of other trees.
 struct Listed<'a> {
     of: &'a PathAttributions,
     contributions: &'a mut [f64],
@@ -233,7 +233,7 @@ impl Listed<'_> {
                     at = link.parent as usize;
                 }
             }
-            Paths::Quads { .. } => {}
+            Paths::Complete { .. } => {}
         }
     }
 
@@ -252,22 +252,22 @@ impl Reach for Adder<'_> {
     fn complete(&mut self, first_tree: usize, depth: usize, positions: &[u8]) {
         let of = self.listed.of;
         let trees = &of.trees[first_tree..first_tree + positions.len()];
-        if let [Paths::Quads { first }, .., Paths::Quads { first: last }] = trees
+        if let [Paths::Complete { first }, .., Paths::Complete { first: last }] = trees
             && *last == *first + ((trees.len() as u32 - 1) << depth)
         {
-            // Leaves are counted without gaps, so all trees between them have quads as well.
-            of.quads.add_consecutive(depth, *first, positions, self.sums);
+            // Leaves are counted without gaps, so all trees between them are stored like this as well.
+            of.complete.add_consecutive(depth, *first, positions, self.sums);
             return;
         }
         let leaves =
             trees.iter().zip(positions).enumerate().filter_map(|(at, (tree, &position))| match *tree {
-                Paths::Quads { first } => Some(first + u32::from(position)),
+                Paths::Complete { first } => Some(first + u32::from(position)),
                 Paths::Table { .. } | Paths::Linked { .. } => {
                     self.listed.add(first_tree + at, usize::from(position));
                     None
                 }
             });
-        of.quads.add(depth, leaves, self.sums);
+        of.complete.add(depth, leaves, self.sums);
     }
 
     #[inline(always)]

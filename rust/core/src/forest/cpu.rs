@@ -76,7 +76,7 @@ pub(super) struct HasAvx2(());
 
 /// Proof that this machine has the instructions of [`Isa::Avx512`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct HasAvx512(());
+pub(crate) struct HasAvx512(());
 
 /// An instruction set that this machine has, with the proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -39,6 +39,7 @@ mod work;
 pub(crate) mod tests;
 
 use cpu::Detected;
+pub(crate) use cpu::HasAvx512;
 pub use cpu::Isa;
 pub use error::ForestError;
 pub use link::Link;
@@ -152,6 +153,14 @@ impl Forest {
     #[must_use]
     pub fn isa(&self) -> Isa {
         self.isa.isa()
+    }
+
+    /// The proof that the machine has AVX-512, if this forest is evaluated with it.
+    pub(crate) fn avx512(&self) -> Option<HasAvx512> {
+        match self.isa {
+            Detected::Avx512(has) => Some(has),
+            Detected::Portable | Detected::Neon | Detected::Avx2(_) => None,
+        }
     }
 
     /// Number of values in a row.

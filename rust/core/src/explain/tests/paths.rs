@@ -89,15 +89,27 @@ fn a_tree_of_great_leaves_leaves_the_others_their_precision() {
     let (forest, covers) = compiled(&model);
     let paths = PathAttributions::new(&forest, &covers, 0);
     let (mut scratch, mut found) = (Scratch::new(&forest), PathScratch::new(&paths));
+    // A path has two steps of each feature, rounded to half of a unit of at most 2^-27 of the ranges together.
+    let tolerance = 2.0 * 1501.0 / f64::from(1 << 28);
     for row in models::rows(&model, 10, 20).chunks(4) {
         paths.margins(row, &Unlimited, &mut scratch, &mut [0.0], &mut found).unwrap();
-        assert_close(found.contributions(), &reference::paths(&model, row, 0), 1e-5 / 2.0, "contributions");
-        assert_close(
-            &found.contributions()[2..],
-            &reference::paths(&model, row, 0)[2..],
-            1500.0 / 2e8,
-            "small",
-        );
+        assert_close(found.contributions(), &reference::paths(&model, row, 0), tolerance, "contributions");
+    }
+}
+
+/// Forests at the limits of the lines of two leaves: all numbers of registers, and one feature too many.
+#[test]
+fn forests_of_each_number_of_features_up_to_one_above_that_of_twins() {
+    for features in [1, 15, 16, 17, 31, 32, 33, 43, 44, 45, 55, 56, 57_u32] {
+        let tree = |depth: u32, number: u32| {
+            let feature = move |at| (at * 3 + number * 13) % features;
+            complete(depth, feature, move |leaf| f64::from((leaf * 31 + number * 7) % 97) / 50.0 - 1.0)
+        };
+        let trees = [3, 6, 8].into_iter().flat_map(|depth| (0..9).map(move |number| (depth, number)));
+        let trees = trees.map(|(depth, number)| tree(depth, number)).collect();
+        let model = Model { num_features: features as usize, ..models::of(trees) };
+        let model = with_covers(model, 7);
+        check(&model, &models::rows(&model, 11, 6));
     }
 }
 
