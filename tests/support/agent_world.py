@@ -55,11 +55,14 @@ class AgentWorld(World):
         *,
         calls: int = 10_000,
         seconds: float = 20.0,
+        public_url: str = "",
         more: str = "",
     ) -> None:
         ruled = directory / "ruled"
         tiny_score_bundle(ruled, rules=BundleRules(RULES))
         text = SETTINGS.replace(LOG, f'{LOG}log = "log"\n', 1)
+        if public_url:
+            text = text.replace("[platform]", f'[platform]\npublic_url = "{public_url}"', 1)
         text += AGENTS.format(calls=calls, seconds=seconds) + more
         super().__init__(directory, {**bundles, "score-1": ruled}, settings=text)
         self._write_log(directory / "log")

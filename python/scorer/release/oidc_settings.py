@@ -97,6 +97,15 @@ class OidcSettings(Section):
         examples=[[{"group": "fraud-team", "project": "checkout", "role": "modeler"}]],
     )
 
+    agent_audience: str | None = Field(
+        default=None,
+        pattern=r"^[\x21-\x7e]{1,500}$",
+        description="Audience of the provider's access tokens with which agents call /api/mcp for a user. It "
+        "is that address, if the provider supports resource indicators (RFC 8707). Default: agents use "
+        "tokens of the platform.",
+        examples=["https://scorer.example.com/api/mcp"],
+    )
+
     @model_validator(mode="after")
     def _is_complete(self) -> OidcSettings:
         if self.issuer is None:

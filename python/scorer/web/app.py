@@ -20,6 +20,7 @@ from scorer.release import problems
 from scorer.release.errors import NotAllowedError, NotAuthenticatedError, PlatformError
 from scorer.release.store.keys import SharedKeys
 from scorer.web import pages, rpc, statuses
+from scorer.web.access_tokens import AccessTokens
 from scorer.web.assets import Assets
 from scorer.web.bodies import BodyLimit
 from scorer.web.counters import WebCounters
@@ -27,6 +28,7 @@ from scorer.web.fragments import Fragments
 from scorer.web.guard import RequestGuard
 from scorer.web.identity import Identity
 from scorer.web.oidc import OidcSignIn
+from scorer.web.oidc_provider import OidcProvider
 from scorer.web.rendering import environment, query
 from scorer.web.sign_ins import SignIns
 from scorer.web.sources import source_of
@@ -48,6 +50,7 @@ class Web:
     identity: Identity
     counters: WebCounters
     sign_ins: SignIns
+    provider: OidcProvider | None = None
     oidc: OidcSignIn | None = None
     assets: Assets = field(default_factory=Assets)
 
@@ -55,6 +58,12 @@ class Web:
         self._templates = environment()
         self._templates.globals |= {"asset": self.assets.url, "assets": self.assets}
         self.fragments = Fragments(self.render)
+
+    @property
+    def public_url(self) -> str:
+        """The platform's address for browsers and agents."""
+        own = self.settings.platform
+        return (own.public_url or f"http://{own.listen}").rstrip("/")
 
     @property
     def service(self) -> Service:
@@ -87,7 +96,8 @@ def create_app(platform: PlatformServices, settings: PlatformFile) -> FastAPI:
     app = FastAPI(title="scorer", docs_url=None, redoc_url=None, openapi_url=None)
     web = app.state.web = Web(platform, settings, identity, counters, sign_ins)
     if settings.oidc.issuer:
-        web.oidc = OidcSignIn(settings.oidc, own.public_url or f"http://{own.listen}", identity)
+        web.provider = OidcProvider(settings.oidc.issuer)
+        web.oidc = OidcSignIn(settings.oidc, web.provider, web.public_url, identity)
 
     @app.get("/static/{address}", include_in_schema=False)
     def static(request: Request, address: str) -> Response:
@@ -142,7 +152,19 @@ def _mount_mcp(app: FastAPI, web: Web) -> None:
             f"[agents] mcp is true and the package {error.name} is missing; install scorer[mcp], or set "
             "mcp = false, with which agents use `scorer mcp`"
         ) from None
-    endpoint = mcp.McpEndpoint(web.platform, web.sign_ins, body_bytes=web.settings.web.body_kb << 10)
+    audience = web.settings.oidc.agent_audience
+    access_tokens = None
+    if web.provider is not None and audience is not None:
+        access_tokens = AccessTokens(web.provider, web.service.access, audience)
+        found = access_tokens.metadata(f"{web.public_url}{rpc.PATH}")
+        app.add_api_route(rpc.RESOURCE_PATH, lambda: found, include_in_schema=False)
+    endpoint = mcp.McpEndpoint(
+        web.platform,
+        web.sign_ins,
+        body_bytes=web.settings.web.body_kb << 10,
+        access_tokens=access_tokens,
+        metadata_url=f"{web.public_url}{rpc.RESOURCE_PATH}" if access_tokens else "",
+    )
     # A mount would redirect the path without a trailing slash, which clients send.
     app.router.routes.append(Route(rpc.PATH, endpoint))
 

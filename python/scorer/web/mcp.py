@@ -16,6 +16,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
 
 from scorer.mcp.server import ToolBackend, tool_server
+from scorer.release.access.secrets import PREFIX
 from scorer.release.errors import NotAllowedError, NotAuthenticatedError, PlatformError
 from scorer.release.problems import kind_of
 from scorer.web.identity import is_same_origin
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from scorer.release.agent_answers import AgentTool, AgentToolResult
     from scorer.release.model import Actor
     from scorer.release.open import PlatformServices
+    from scorer.web.access_tokens import AccessTokens
     from scorer.web.sign_ins import SignIns
 
 _BLOCKED: Final = 16
@@ -43,10 +45,21 @@ class McpEndpoint:
         platform: The platform.
         sign_ins: Limits failed sign-ins.
         body_bytes: Largest body of a request.
+        access_tokens: Authenticates callers by access tokens of the identity provider; None: it has none.
+        metadata_url: Address of the metadata of the protected resource; empty: there are none.
     """
 
-    def __init__(self, platform: PlatformServices, sign_ins: SignIns, *, body_bytes: int) -> None:
+    def __init__(
+        self,
+        platform: PlatformServices,
+        sign_ins: SignIns,
+        *,
+        body_bytes: int,
+        access_tokens: AccessTokens | None = None,
+        metadata_url: str = "",
+    ) -> None:
         self._platform, self._sign_ins, self._body_bytes = platform, sign_ins, body_bytes
+        self._access_tokens, self._metadata_url = access_tokens, metadata_url
         self._loop: asyncio.AbstractEventLoop | None = None
         self._serving: asyncio.Task[None] | None = None
         self._manager: StreamableHTTPSessionManager | None = None
@@ -63,7 +76,8 @@ class McpEndpoint:
         except PlatformError as error:
             wait = getattr(error, "retry_after", None)
             headers = None if wait is None else {"Retry-After": str(wait)}
-            await rpc_refusal(kind_of(error).status, str(error), headers)(scope, receive, send)
+            refusal = rpc_refusal(kind_of(error).status, str(error), headers, metadata_url=self._metadata_url)
+            await refusal(scope, receive, send)
             return
         if request.method != "POST":
             # A GET would open a stream of messages from the server, of which there are none.
@@ -84,11 +98,16 @@ class McpEndpoint:
 
     def _authenticated(self, request: Request, token: str) -> Actor:
         address = source_of(request.scope)
-        self._sign_ins.check(token, address)
+        if self._access_tokens is None or token.startswith(PREFIX):
+            way, shown, authenticate = "bearer", token, self._platform.service.access.authenticate
+        else:
+            # The beginnings of all access tokens are alike, so their failures are counted by address only.
+            way, shown, authenticate = "oidc", "", self._access_tokens.authenticate
+        self._sign_ins.check(shown, address)
         try:
-            return self._platform.service.access.authenticate(token)
+            return authenticate(token)
         except NotAuthenticatedError as error:
-            self._sign_ins.failed("bearer", token, address, str(error))
+            self._sign_ins.failed(way, shown, address, str(error))
             raise
 
     # --- the manager of the SDK, which lives as long as the event loop ---

@@ -32,6 +32,14 @@ server.listen(0, '127.0.0.1', () => {
         response_types: ['code'],
         token_endpoint_auth_method: 'client_secret_basic',
       },
+      {
+        client_id: 'agent',
+        redirect_uris: ['http://127.0.0.1:1/agent'],
+        grant_types: ['authorization_code'],
+        response_types: ['code'],
+        token_endpoint_auth_method: 'none',
+        application_type: 'native',
+      },
     ],
     findAccount: (context, id) =>
       users[id] && { accountId: id, claims: () => ({ sub: id, email: `${id}@example.com`, ...users[id] }) },
@@ -41,7 +49,21 @@ server.listen(0, '127.0.0.1', () => {
     conformIdTokenClaims: true,
     cookies: { keys: ['for tests'] },
     pkce: { required: () => true },
-    features: { devInteractions: { enabled: true }, rpInitiatedLogout: { enabled: true } },
+    features: {
+      devInteractions: { enabled: true },
+      rpInitiatedLogout: { enabled: true },
+      // Access tokens for other audiences are JWT, as agents send them.
+      resourceIndicators: {
+        enabled: true,
+        defaultResource: () => undefined,
+        getResourceServerInfo: (context, resource) => ({
+          audience: resource,
+          scope: 'openid',
+          accessTokenFormat: 'jwt',
+          accessTokenTTL: 300,
+        }),
+      },
+    },
     ttl: { AccessToken: 300, IdToken: 300, Interaction: 300, Session: 300, Grant: 300 },
   });
   serve = provider.callback();

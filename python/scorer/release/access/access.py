@@ -667,6 +667,25 @@ class Access:
         with self._store.read() as connection:
             return self._vouched(connection, user)
 
+    def by_subject(self, subject: str, client: str) -> Actor:
+        """Return the agent that acts for the user of a subject at the identity provider.
+
+        Args:
+            subject: Issuer and subject, as in `ProvidedIdentity.subject`.
+            client: Id of the agent's client at the provider.
+
+        Raises:
+            NotAuthenticatedError: No user has signed in with the subject, or the user was removed.
+        """
+        with self._store.read() as connection:
+            row = row_of(connection, tables.users, subject=subject, removed_at=None)
+            if row is None:
+                raise NotAuthenticatedError(
+                    "the user of this access token has not signed in on the pages; sign in there once"
+                )
+            token = f"oauth:{client}:{row.name}"
+            return actor_of(connection, row.name, admin=row.admin, via="oidc", token=token, most=Role.AGENT)
+
     def _vouched(self, connection: Connection, user: str, *, via: str = "proxy") -> Actor:
         row = row_of(connection, tables.users, name=user, removed_at=None)
         if row is None:
