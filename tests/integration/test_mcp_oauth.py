@@ -123,7 +123,10 @@ async def obtained(site: Site, user: str, kept: Kept, work: Any) -> Any:
         )
 
     metadata = OAuthClientMetadata(
-        client_name="agent", redirect_uris=[AnyUrl(REDIRECT)], token_endpoint_auth_method="none", scope="openid"
+        client_name="agent",
+        redirect_uris=[AnyUrl(REDIRECT)],
+        token_endpoint_auth_method="none",
+        scope="openid",
     )
     auth = OAuthClientProvider(f"{site.url}/api/mcp", metadata, kept, redirect, callback)
     async with (
