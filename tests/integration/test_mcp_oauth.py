@@ -236,6 +236,7 @@ FORGED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.fault_case(108)
 @pytest.mark.parametrize("name", FORGED)
 def test_each_rule_of_an_access_token(
     site: Site, name: str, monkeypatch: pytest.MonkeyPatch, own_key: RSAKey
@@ -266,6 +267,7 @@ def own_key() -> RSAKey:
     return RSAKey.generate_key(2048, parameters={"kid": "own"})
 
 
+@pytest.mark.fault_case(108)
 def test_bad_tokens_do_not_lock_out_the_good_ones_of_others(site: Site, token: str) -> None:
     for _ in range(30):
         assert called(site, "eyJhbGciOiJSUzI1NiJ9.e30.AAAA").status_code == 401
