@@ -152,6 +152,32 @@ def test_what_a_server_lost_is_kept_and_named(
     assert set(known(joined)) == ({"a", "b", "c", "late"} if same_log else {"a", "c", "late"})
 
 
+@pytest.mark.parametrize("decided", [[0.0], []], ids=["with a decision", "alone"])
+def test_a_lost_note_is_kept_as_long_as_lost_rows(
+    logs: list[Path], shelf: BundleShelf, tmp_path: Path, make: Maker, decided: list[float]
+) -> None:
+    """A note has no time: it counts with the rows beside it, or else with the first ones after the loss."""
+    question: dict[str, Any] = {"checkpoint": POINT, "cache": tmp_path / "cache"}
+    payloads = [make.decision("b", hour) for hour in decided]
+
+    def write(number: int, first: int, records: list[bytes]) -> None:
+        write_segment(logs[1], number, first, records)
+
+    shutil.rmtree(logs[1])
+    write(1, 1, [*payloads, b""])
+    assert counts(run(logs, shelf, 48, **question))["unknown record"] == 1
+    shutil.rmtree(logs[1])
+    write(1, 1, payloads)
+    assert counts(run(logs, shelf, 48, **question))["unknown record"] == 1
+    write(2, 1 + len(payloads), [make.decision("c", 1)])
+    assert counts(run(logs, shelf, 48, **question))["unknown record"] == 1
+    hour = 24 * (cache_module.LOST_DAYS + 1)
+    write(3, 2 + len(payloads), [make.decision("late", hour)])
+    joined = run(logs, shelf, hour + 48, **question)
+    assert "unknown record" not in counts(joined)
+    assert {"c", "late"} <= set(known(joined))
+
+
 def test_an_erasure_removes_what_was_stored(logs: list[Path], shelf: BundleShelf, tmp_path: Path) -> None:
     question: dict[str, Any] = {"checkpoint": POINT, "cache": tmp_path / "cache"}
     assert set(known(run(logs, shelf, 48, **question))) == {"a", "b"}

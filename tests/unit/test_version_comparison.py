@@ -33,6 +33,7 @@ from scorer.learn.errors import DataError
 from scorer.learn.labels.settings import LabelKind, LabelSettings
 from scorer.learn.notebook import compare
 from scorer.log import BundleShelf
+from scorer.stats.blocks import FEW_DRAWS
 
 WEEK = 7 * DAY
 WEEKS = 10
@@ -148,6 +149,26 @@ def test_the_better_version_changes_in_the_week_in_which_fraud_changes(found: Ve
     assert all(one.clear for one in found.best if one.metric == "auc")
     one = next(one for one in found.pairs if one.metric == "auc")
     assert (one.left, one.right, one.weeks) == (0, 1, WEEKS - 2)
+
+
+def test_progress_moves_with_every_replicate(world: World, found: VersionComparison) -> None:
+    """The replicates take minutes at millions of decisions, and the page shows the progress meanwhile."""
+    reported: list[tuple[str, float]] = []
+    compare_versions(
+        world.source(), world.shelf, world.job(), advance=lambda step, share: reported.append((step, share))
+    )
+    steps = list(dict.fromkeys(step for step, _ in reported))
+    # The log is in memory, so that the two readings of it report nothing.
+    assert steps == ["policy", "weeks", "served", "totals", "pairs"]
+    shares = {name: [share for step, share in reported if step == name] for name in steps}
+    for own in shares.values():
+        assert own == sorted(own)
+        assert 0 <= own[0] <= own[-1] <= 1
+    # Two metrics of two versions have replicates.
+    settled, replicates = sum(week.settled for week in found.weeks), 2 * 2 * FEW_DRAWS
+    assert max(np.diff(shares["totals"])) <= 1 / replicates
+    assert max(np.diff(shares["weeks"])) <= 1 / (replicates * settled)
+    assert len(set(shares["served"])) > replicates
 
 
 def test_weeks_that_have_not_matured_are_not_settled_and_have_no_values(found: VersionComparison) -> None:

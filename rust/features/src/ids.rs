@@ -1,9 +1,12 @@
 //! The ids of recent events, by which duplicates are recognised.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use scorer_os::memory;
 use sha2::{Digest as _, Sha256};
 
 use crate::SECOND;
@@ -23,7 +26,7 @@ pub(crate) struct Ids {
 
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    known: HashSet<u128>,
+    known: HashTable<u128>,
     /// Time of receipt and id, in the order of receipt.
     order: VecDeque<(i64, u128)>,
 }
@@ -46,10 +49,18 @@ impl Ids {
         }
     }
 
-    /// Locks the place of an id.
-    pub(crate) fn place(&self, id: &str) -> Option<Place<'_>> {
+    /// The hash of an id. Asks the processor to load its shard.
+    pub(crate) fn hash(&self, id: &str) -> u128 {
         let digest = Sha256::new().chain_update(self.salt.to_le_bytes()).chain_update(id).finalize();
-        let hash = u128::from_le_bytes(*digest.first_chunk()?);
+        let hash = u128::from_le_bytes(digest.first_chunk().copied().unwrap_or_default());
+        if let Some(shard) = self.shards.get(shard_of(hash, self.shards.len())) {
+            memory::prefetch(shard);
+        }
+        hash
+    }
+
+    /// Locks the place of the id with this hash.
+    pub(crate) fn place(&self, hash: u128) -> Option<Place<'_>> {
         Some(Place { shard: self.shard(hash)?, hash, remember_us: self.remember_us })
     }
 
@@ -91,7 +102,7 @@ impl Ids {
     /// Remembers ids that [`Ids::all`] returned. [`Ids::sort`] follows the last.
     pub(crate) fn restore(&self, received_at_us: i64, hash: u128) {
         if let Some(mut shard) = self.shard(hash) {
-            shard.known.insert(hash);
+            shard.insert(hash);
             shard.order.push_back((received_at_us, hash));
         }
     }
@@ -111,33 +122,50 @@ impl Ids {
     }
 }
 
+// === impl Shard ===
+
+impl Shard {
+    fn insert(&mut self, hash: u128) {
+        if let Entry::Vacant(place) =
+            self.known.entry(table_hash(hash), |known| *known == hash, |known| table_hash(*known))
+        {
+            place.insert(hash);
+        }
+    }
+
+    /// Forgets the id that was received first.
+    fn forget_first(&mut self) {
+        if let Some((_, hash)) = self.order.pop_front()
+            && let Ok(place) = self.known.find_entry(table_hash(hash), |known| *known == hash)
+        {
+            place.remove();
+        }
+    }
+}
+
 // === impl Place ===
 
 impl Place<'_> {
     /// Whether the id is known at this time.
     pub(crate) fn is_known(&mut self, now_us: i64) -> bool {
-        let Shard { known, order } = &mut *self.shard;
-        while order.front().is_some_and(|(received, _)| now_us.saturating_sub(*received) > self.remember_us) {
-            if let Some((_, hash)) = order.pop_front() {
-                known.remove(&hash);
-            }
+        let (shard, hash) = (&mut *self.shard, self.hash);
+        let is_old = |(received, _): &(i64, u128)| now_us.saturating_sub(*received) > self.remember_us;
+        while shard.order.front().is_some_and(is_old) {
+            shard.forget_first();
         }
-        known.contains(&self.hash)
+        shard.known.find(table_hash(hash), |known| *known == hash).is_some()
     }
 
     /// Remembers the id. At most `limit` ids of a shard are remembered; beyond it the oldest are forgotten. Returns
     /// their number.
     pub(crate) fn insert(&mut self, now_us: i64, limit: usize) -> u64 {
-        let hash = self.hash;
-        let Shard { known, order } = &mut *self.shard;
-        known.insert(hash);
-        order.push_back((now_us, hash));
+        let shard = &mut *self.shard;
+        shard.insert(self.hash);
+        shard.order.push_back((now_us, self.hash));
         let mut forgotten = 0;
-        while order.len() > limit.max(1) {
-            if let Some((_, hash)) = order.pop_front() {
-                known.remove(&hash);
-                forgotten += 1;
-            }
+        while shard.order.len() > limit.max(1) {
+            shard.forget_first();
+            forgotten += 1;
         }
         forgotten
     }
@@ -151,6 +179,11 @@ impl Place<'_> {
 /// Number of ids of a shard that fit into this memory.
 pub(crate) fn limit(bytes: u64, shards: usize) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX) / ENTRY / shards.max(1)
+}
+
+/// The hash of an id in the table of its shard, whose number has the lowest bits of the id's hash.
+fn table_hash(hash: u128) -> u64 {
+    (hash >> 64) as u64
 }
 
 /// The shard of the hash of an id.

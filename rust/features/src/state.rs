@@ -3,6 +3,7 @@
 use std::hash::Hasher as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use scorer_os::memory;
 use siphasher::sip::SipHasher13;
 
 use crate::definition::FeatureSet;
@@ -33,6 +34,8 @@ pub(crate) struct Target {
     pub(crate) kind: usize,
     /// Hash of the key.
     pub(crate) hash: u64,
+    /// Position of its shard's lock among those that the event takes.
+    pub(crate) guard: usize,
 }
 
 /// A hash of a key, also for a later process with the same salt.
@@ -66,7 +69,14 @@ impl SetState {
     /// The place of a key of a kind.
     pub(crate) fn target(&self, set: usize, kind: usize, key: &str) -> Target {
         let hash = hash(self.salt, kind, key.as_bytes());
-        Target { set, shard: shard_of(hash, self.shards.len()), kind, hash }
+        Target { set, shard: shard_of(hash, self.shards.len()), kind, hash, guard: 0 }
+    }
+
+    /// Asks the processor to load the lock of a shard.
+    pub(crate) fn prefetch(&self, shard: usize) {
+        if let Some(shard) = self.shards.get(shard) {
+            memory::prefetch(shard);
+        }
     }
 
     pub(crate) fn lock(&self, shard: usize) -> Option<MutexGuard<'_, Shard>> {
@@ -80,7 +90,9 @@ impl SetState {
             if kind.reads(event_kind)
                 && let Some(key) = event.key(&kind.name)
             {
-                to.push(self.target(set, at, key));
+                let target = self.target(set, at, key);
+                self.prefetch(target.shard);
+                to.push(target);
             }
         }
     }
@@ -166,6 +178,20 @@ impl Shard {
     /// The states of the keys of a kind.
     pub(crate) fn entities(&self, kind: usize) -> Option<&Entities> {
         self.0.get(kind)
+    }
+
+    /// Asks the processor to load the table that has the key of a target.
+    pub(crate) fn prefetch_table(&self, target: &Target) {
+        if let Some(entities) = self.0.get(target.kind) {
+            memory::prefetch(entities);
+        }
+    }
+
+    /// Asks the processor to load the state of the key of a target.
+    pub(crate) fn prefetch(&self, target: &Target) {
+        if let Some(entities) = self.0.get(target.kind) {
+            entities.prefetch(target.hash);
+        }
     }
 
     /// Removes the oldest entities of a shard that exceeds its limit. Returns their number.

@@ -29,7 +29,20 @@ pub(crate) struct Tables {
 /// The locked shards of the entities of an event, in one order everywhere, so that two events never wait for each other.
 struct Locked<'a> {
     targets: Vec<Target>,
-    shards: Vec<(usize, usize, MutexGuard<'a, Shard>)>,
+    shards: Vec<MutexGuard<'a, Shard>>,
+}
+
+// === impl Locked ===
+
+impl Locked<'_> {
+    /// Asks the processor to load the states of all targets at the same time, each of which is in another place.
+    fn prefetch(&self) {
+        for target in &self.targets {
+            if let Some(shard) = self.shards.get(target.guard) {
+                shard.prefetch(target);
+            }
+        }
+    }
 }
 
 // === impl Tables ===
@@ -60,16 +73,13 @@ impl Tables {
         received_at_us: i64,
         append: impl FnOnce() -> Result<(), EventError>,
     ) -> Result<bool, EventError> {
+        // All that the event needs is in other places of the memory, which load at the same time.
+        let id = kind.ids.hash(event.id);
+        let targets = self.targets(kind, event);
         // The id is locked until the event is applied, so that a duplicate waits for it.
-        let Some(mut place) = kind.ids.place(event.id) else { return Ok(false) };
+        let Some(mut place) = kind.ids.place(id) else { return Ok(false) };
         if place.is_known(received_at_us) {
             return Ok(false);
-        }
-        let mut targets = Vec::new();
-        for set in &kind.sets {
-            if let Some(state) = self.sets.get(*set) {
-                state.targets(*set, event, &mut targets);
-            }
         }
         let mut locked = self.lock(targets);
         append()?;
@@ -78,19 +88,38 @@ impl Tables {
         Ok(true)
     }
 
-    fn lock(&self, mut targets: Vec<Target>) -> Locked<'_> {
-        targets.sort_unstable();
-        let mut shards: Vec<(usize, usize, MutexGuard<'_, Shard>)> = Vec::with_capacity(targets.len());
-        for target in &targets {
-            let is_locked =
-                shards.last().is_some_and(|(set, shard, _)| (*set, *shard) == (target.set, target.shard));
-            if !is_locked
-                && let Some(guard) = self.sets.get(target.set).and_then(|state| state.lock(target.shard))
-            {
-                shards.push((target.set, target.shard, guard));
+    /// The entities that an event of a kind changes, in the order of locks. Asks the processor to load the locks.
+    fn targets(&self, kind: &EventKind, event: &Event<'_>) -> Vec<Target> {
+        let mut targets = Vec::with_capacity(event.keys.len() * kind.sets.len());
+        for set in &kind.sets {
+            if let Some(state) = self.sets.get(*set) {
+                state.targets(*set, event, &mut targets);
             }
         }
-        Locked { targets, shards }
+        targets.sort_unstable();
+        targets
+    }
+
+    /// Locks the shards of targets, which are sorted.
+    fn lock(&self, mut targets: Vec<Target>) -> Locked<'_> {
+        let mut shards: Vec<MutexGuard<'_, Shard>> = Vec::with_capacity(targets.len());
+        let mut last = None;
+        targets.retain_mut(|target| {
+            let place = (target.set, target.shard);
+            if last != Some(place) {
+                let Some(guard) = self.sets.get(target.set).and_then(|state| state.lock(target.shard)) else {
+                    return false;
+                };
+                guard.prefetch_table(target);
+                shards.push(guard);
+                last = Some(place);
+            }
+            target.guard = shards.len() - 1;
+            true
+        });
+        let locked = Locked { targets, shards };
+        locked.prefetch();
+        locked
     }
 
     /// Applies an event to the locked entities that `has_effect` accepts.
@@ -101,12 +130,11 @@ impl Tables {
         received_at_us: i64,
         has_effect: &dyn Fn(&Target) -> bool,
     ) -> bool {
-        let mut shards = locked.shards.iter_mut().peekable();
+        let Locked { targets, shards } = locked;
         let mut any = false;
         let mut of_set: Option<(usize, Fields<'_>)> = None;
-        for target in locked.targets.iter().filter(|target| has_effect(target)) {
-            while shards.next_if(|(set, shard, _)| (*set, *shard) < (target.set, target.shard)).is_some() {}
-            let (Some((_, _, shard)), Some(state)) = (shards.peek_mut(), self.sets.get(target.set)) else {
+        for target in targets.iter().filter(|target| has_effect(target)) {
+            let (Some(shard), Some(state)) = (shards.get_mut(target.guard), self.sets.get(target.set)) else {
                 continue;
             };
             if of_set.as_ref().is_none_or(|(set, _)| *set != target.set) {
@@ -131,7 +159,7 @@ impl Tables {
         erased: &dyn Fn(&str, &str) -> bool,
     ) -> Option<bool> {
         let kind = self.kinds.get(event.kind)?;
-        let mut place = kind.ids.place(event.id)?;
+        let mut place = kind.ids.place(kind.ids.hash(event.id))?;
         let is_new = sequence > positions.of_id(event.kind, place.hash());
         if is_new {
             if place.is_known(received_at_us) {
@@ -139,12 +167,7 @@ impl Tables {
             }
             self.forgotten.fetch_add(place.insert(received_at_us, kind.ids_limit), Relaxed);
         }
-        let mut targets = Vec::new();
-        for set in &kind.sets {
-            if let Some(state) = self.sets.get(*set) {
-                state.targets(*set, event, &mut targets);
-            }
-        }
+        let targets = self.targets(kind, event);
         let has_effect = |target: &Target| {
             let kind = self.sets.get(target.set).and_then(|state| state.kinds.get(target.kind));
             let Some((name, key)) = kind.and_then(|kind| Some((&kind.name, event.key(&kind.name)?))) else {
@@ -168,13 +191,12 @@ impl Tables {
         if targets.is_empty() {
             return None;
         }
+        targets.sort_unstable();
         let mut locked = self.lock(targets);
         let mut removed = false;
         let Locked { targets, shards } = &mut locked;
         for target in targets.iter() {
-            let shard =
-                shards.iter_mut().find(|(set, shard, _)| (*set, *shard) == (target.set, target.shard));
-            removed |= shard.is_some_and(|(_, _, shard)| shard.remove(target, key));
+            removed |= shards.get_mut(target.guard).is_some_and(|shard| shard.remove(target, key));
         }
         then();
         Some(removed)

@@ -16,6 +16,7 @@ from scorer.learn.comparison.measures import (
     NOT_RANKED,
     SCORE_METRICS,
     MeasuredPart,
+    Share,
     draws_of,
 )
 from scorer.learn.comparison.results import Basis, BestOfWeek, MetricValue, PairedDifference, VersionWeek
@@ -87,19 +88,30 @@ class _Comparing:
         common = np.zeros(len(rows), bool)
         settled = [at for at, week in enumerate(self._prepared.weeks) if week.settled]
         for done, week in enumerate(settled):
-            self._advance("weeks", done / len(settled))
             of = np.flatnonzero(rows.week == week)
-            common[of] = self._week(week, of)
-        for at in range(len(self._versions)):
-            for week in settled:
-                self._served(at, week, rows.week == week)
-            self._served(at, None, np.isin(rows.week, settled))
+            common[of] = self._week(week, of, self._part("weeks", done, len(settled)))
+        served = [(at, week) for at in range(len(self._versions)) for week in (*settled, None)]
+        for done, (at, each) in enumerate(served):
+            of_weeks = np.isin(rows.week, settled if each is None else [each])
+            self._served(at, each, of_weeks, self._part("served", done, len(served)))
         self._totals(common, settled)
         names = {name for one in self._found.values for name in one.metrics}
         self._found.metrics = tuple(name for name in self._found.metrics if name in names)
         return self._found
 
-    def _week(self, week: int, of: np.ndarray) -> Bools:
+    def _part(self, step: str, done: int, whole: int) -> Share:
+        """Report that one of the equal parts of a step begins. Return a function that reports its share."""
+
+        def advance(share: float) -> None:
+            self._advance(step, (done + share) / whole)
+
+        advance(0.0)
+        return advance
+
+    def _of_version(self, advance: Share, at: int) -> Share:
+        return lambda share: advance((at + share) / len(self._versions))
+
+    def _week(self, week: int, of: np.ndarray, advance: Share) -> Bools:
         """Compare the versions in a week. Return which of its decisions all of them have a score for."""
         known = self._known[:, of]
         share = known.mean(axis=1) if len(of) else np.zeros(len(self._versions))
@@ -116,7 +128,9 @@ class _Comparing:
         found: dict[int, Metrics] = {}
         for at, facts in enumerate(self._versions):
             if self._covered[at, week] and part is not None:
-                draws, reason = draws_of(self._prepared.kind, part, at, served=False)
+                draws, reason = draws_of(
+                    self._prepared.kind, part, at, served=False, advance=self._of_version(advance, at)
+                )
                 found[at] = draws
                 self._add(at, week, "backtest", part.rows, draws, reason)
             else:
@@ -131,7 +145,7 @@ class _Comparing:
         reason = self._prepared.missing.get((at, week))
         return reason or f"it has a score for {share:.1%} of the decisions"
 
-    def _served(self, at: int, week: int | None, of: Bools) -> None:
+    def _served(self, at: int, week: int | None, of: Bools, advance: Share) -> None:
         own = self._rows.take(of & (self._rows.served == at))
         if not len(own):
             self._add(at, week, "served", None, {}, "it served no decision")
@@ -143,7 +157,7 @@ class _Comparing:
                 return
             own = own.take(scored)
         part = MeasuredPart.of(own, self._settings)
-        draws, reason = draws_of(self._prepared.kind, part, at, served=True)
+        draws, reason = draws_of(self._prepared.kind, part, at, served=True, advance=advance)
         self._add(at, week, "served", own, draws, reason)
 
     def _totals(self, common: Bools, settled: Sequence[int]) -> None:
@@ -151,29 +165,33 @@ class _Comparing:
         cache: dict[tuple[bytes, int], Metrics] = {}
         parts: dict[bytes, MeasuredPart] = {}
 
-        def draws(weeks: Bools, at: int) -> tuple[Metrics, MeasuredPart, str]:
+        def draws(weeks: Bools, at: int, advance: Share) -> tuple[Metrics, MeasuredPart, str]:
             key = weeks.tobytes()
             if key not in parts:
                 parts[key] = MeasuredPart.of(self._rows.take(common & weeks[self._rows.week]), self._settings)
-            found, reason = draws_of(self._prepared.kind, parts[key], at, served=False)
+            found, reason = draws_of(self._prepared.kind, parts[key], at, served=False, advance=advance)
             cache[key, at] = found
             return found, parts[key], reason
 
         for at, facts in enumerate(self._versions):
-            self._advance("totals", at / len(self._versions))
+            advance = self._part("totals", at, len(self._versions))
             weeks = self._covered[at]
             if not weeks.any():
                 why = self._why(facts, at, settled[0], 0.0) if settled else "no week is settled"
                 self._add(at, None, "backtest", None, {}, facts.refused or why)
                 continue
-            metrics, part, reason = draws(weeks, at)
+            metrics, part, reason = draws(weeks, at, advance)
             self._add(at, None, "backtest", part.rows, metrics, reason)
-        for left, right in combinations(range(len(self._versions)), 2):
+        pairs = list(combinations(range(len(self._versions)), 2))
+        for done, (left, right) in enumerate(pairs):
+            advance = self._part("pairs", done, len(pairs))
             weeks = self._covered[left] & self._covered[right]
             if not weeks.any():
                 continue
             key = weeks.tobytes()
-            pair = [cache[key, at] if (key, at) in cache else draws(weeks, at)[0] for at in (left, right)]
+            pair = [
+                cache[key, at] if (key, at) in cache else draws(weeks, at, advance)[0] for at in (left, right)
+            ]
             for metric in self._found.metrics:
                 if metric in NOT_RANKED or any(metric not in one for one in pair):
                     continue

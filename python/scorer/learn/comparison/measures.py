@@ -6,7 +6,7 @@ Two versions on the same decisions have the same draws, so that their metrics ca
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,7 @@ import numpy as np
 from scorer.learn.comparison.rows import ComparedRows
 from scorer.learn.comparison.settings import ComparisonSettings, Cost
 from scorer.stats.arrays import Bools, Floats
-from scorer.stats.blocks import Blocks, Draws
+from scorer.stats.blocks import FEW_DRAWS, Blocks, Draws
 from scorer.stats.means import effective_sample_size
 from scorer.stats.ranking import Precision, among_highest_weight
 
@@ -56,7 +56,13 @@ class MeasuredPart:
         return cls(rows, Blocks(rows.time_us), settings)
 
 
-def score_draws(part: MeasuredPart, version: int, *, served: bool) -> tuple[dict[str, Draws], str]:
+Share = Callable[[float], None]
+"""Receives the share of the work that is done."""
+
+
+def score_draws(
+    part: MeasuredPart, version: int, *, served: bool, advance: Share = lambda _share: None
+) -> tuple[dict[str, Draws], str]:
     """Return the metrics of a score version, and why some are missing.
 
     Args:
@@ -64,6 +70,7 @@ def score_draws(part: MeasuredPart, version: int, *, served: bool) -> tuple[dict
         version: Its position.
         served: Whether the recorded decisions count, with rules and fallbacks, or else the version's
             thresholds.
+        advance: Called after each replicate of the metrics that rank all rows, which take most of the time.
     """
     rows, blocks = part.rows, part.blocks
     score, weight, label = rows.values[version], rows.weight, rows.outcome > 0.5
@@ -76,8 +83,19 @@ def score_draws(part: MeasuredPart, version: int, *, served: bool) -> tuple[dict
         reason = f"{what} of {len(rows):,}; {part.settings.positives:,} of both classes are needed"
     else:
         ranked = Precision(score, label)
-        found["average_precision"] = blocks.draws(lambda drawn: ranked.average(drawn * weight))
-        found["auc"] = blocks.draws(lambda drawn: ranked.area(drawn * weight))
+        ranking = {"average_precision": ranked.average, "auc": ranked.area}
+        # Of each metric, the value over all rows and its replicates.
+        done, whole = 0, len(ranking) * (1 + FEW_DRAWS)
+        for name, measure in ranking.items():
+
+            def statistic(drawn: Floats, measure: Callable[[Floats], float] = measure) -> float:
+                nonlocal done
+                value = measure(drawn * weight)
+                done += 1
+                advance(done / whole)
+                return value
+
+            found[name] = blocks.draws(statistic)
         found["recall"] = blocks.ratio_draws(weighed * label, positive)
         rate = float((rows.stopped * weight).sum())
         if not served and rate > 0:
@@ -112,9 +130,13 @@ def action_draws(part: MeasuredPart, version: int, *, served: bool) -> tuple[dic
     return found, ""
 
 
-def draws_of(kind: str, part: MeasuredPart, version: int, *, served: bool) -> tuple[Mapping[str, Draws], str]:
-    """Return the metrics of a version of a kind of bundle, and why some are missing."""
-    return (score_draws if kind == "score" else action_draws)(part, version, served=served)
+def draws_of(
+    kind: str, part: MeasuredPart, version: int, *, served: bool, advance: Share
+) -> tuple[Mapping[str, Draws], str]:
+    """Return the metrics of a version of a kind of bundle, and why some are missing; see `score_draws`."""
+    if kind == "score":
+        return score_draws(part, version, served=served, advance=advance)
+    return action_draws(part, version, served=served)
 
 
 def is_better(metric: str, one: float, other: float) -> bool:

@@ -93,7 +93,10 @@ def prepare_scores(
         advance=_bytes(advance, "labels"),
         reader_key=reader_key,
     )
+    # The steps of the policy take about the same time.
+    advance("policy", 0.0)
     given = given_labels(histories, labels)
+    advance("policy", 0.2)
     maturity = np.zeros(len(histories))
     if curves is None:
         try:
@@ -106,7 +109,9 @@ def prepare_scores(
         for at, curve in enumerate(found):
             own = of_curve == at
             maturity[own] = curve.maturity(histories.age_ms[own])
+    advance("policy", 0.4)
     weighed = weigh(histories, given, labels, curves)
+    advance("policy", 0.6)
     codes = week_codes(histories.time_ms)
     weeks = weeks_of(
         codes,
@@ -120,6 +125,7 @@ def prepare_scores(
         maturity=maturity,
         least_maturity=settings.least_maturity,
     )
+    advance("policy", 0.8)
     settled = np.array([week.settled for week in weeks], bool)
     place = codes - first
     usable = weighed.used & (place >= 0) & (place < settings.weeks)
@@ -257,7 +263,7 @@ class _Scoring:
             outcome=(weighed.label[at] == 1).astype(np.float64),
             weight=(weighed.factor * (1 - weighed.later) * stands_for)[at],
             served=self._served[at],
-            stopped=self._stopped()[at],
+            stopped=self._stopped(at),
             amount=amount,
             values=scores,
             flags=flags,
@@ -266,8 +272,8 @@ class _Scoring:
         reasons = {key: max(found, key=lambda one: found[one]) for key, found in lacks.items()}
         return compared, reasons, left_out
 
-    def _stopped(self) -> Bools:
-        decided = self._histories.values_of("decision").astype(str)
+    def _stopped(self, at: Ints) -> Bools:
+        decided = self._histories.values_of("decision")[at].astype(str)
         return np.asarray((decided != self._settings.approve) & (decided != _NONE), bool)
 
 

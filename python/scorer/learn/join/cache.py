@@ -91,7 +91,7 @@ class Cursor:
         since_us: Time from which on all rows are stored.
         parts: Files by kind, in the order of the log.
         lost: Files by kind with rows that earlier passes read and that the log no longer has.
-        lost_until_us: Time until which the rows of `lost` are kept.
+        lost_until_us: Time until which the rows of `lost` are kept; 0: no row has had a time yet.
         damage: Faults of finished segments, which are not read again.
         withdrawn: Sequences of rows that later records withdrew.
         files: Number of files that were ever written, for the names of new ones.
@@ -287,7 +287,7 @@ class LogColumns:
         if again and self.log == (before.position and before.position.log):
             # The log was set back. Its retention applies to its earlier rows as well.
             before.first_sequence = max(before.first_sequence, now.first_sequence)
-        lost, newest = _no_parts(), 0
+        lost, newest, newest_now = _no_parts(), 0, 0
         for kind, schema in SCHEMAS.items():
             names = ["sequence", *_IDENTITY[kind]]
             empty = pa.schema([schema.field(name) for name in names]).empty_table()
@@ -296,14 +296,19 @@ class LogColumns:
             if again:
                 parts = [(part, self._read(part, schema.names)) for part in before.parts[kind]]
                 tables += [(part, _still_there(table, before)) for part, table in parts]
+            newest_now = max(newest_now, _latest_us(kind, held))
             for part, table in tables:
+                newest = max(newest, _latest_us(kind, table))
                 rest = table.filter(pa.array(~_contained(table, held, _IDENTITY[kind])))
                 if len(rest):
                     same = len(rest) == part[1]
                     lost[kind].append(part if same else (self._write_part(kind, rest), len(rest)))
-                    if kind != "notes":
-                        newest = max(newest, pc.max(rest[_IDENTITY[kind][1]]).as_py())
-        now.lost, now.lost_until_us = lost, max(before.lost_until_us, newest + LOST_DAYS * _DAY_US)
+        if again or not before.lost_until_us:
+            # Notes have no time. They are kept as long as the rows that were read with them, or if there are
+            # none, counted from the first rows with a time that the log has after the loss.
+            newest = newest or newest_now
+        until = newest + LOST_DAYS * _DAY_US if newest else 0
+        now.lost, now.lost_until_us = lost, max(before.lost_until_us, until)
 
     def _empty(self) -> Cursor:
         """Return the state of an empty store. New files do not replace those of another state."""
@@ -338,7 +343,7 @@ class LogColumns:
                 self._write(kind)
             self._drop_gone(parts)
             self._merge_small(kind, parts)
-        if any(cursor.lost.values()) and self._newest_us() > cursor.lost_until_us:
+        if any(cursor.lost.values()) and 0 < cursor.lost_until_us < self._newest_us():
             cursor.lost = _no_parts()
         write_atomically(self._directory / CURSOR, json.dumps(asdict(cursor)).encode() + b"\n")
         named = set(_names(cursor))
@@ -408,6 +413,11 @@ def _names(cursor: Cursor) -> Iterator[str]:
     for parts in (cursor.parts, cursor.lost):
         for files in parts.values():
             yield from (name for name, _ in files)
+
+
+def _latest_us(kind: str, table: pa.Table) -> int:
+    """Return the time of the newest row in microseconds since the Unix epoch; 0 if no row has one."""
+    return 0 if kind == "notes" else int(pc.max(table[_IDENTITY[kind][1]]).as_py() or 0)
 
 
 def _still_there(table: pa.Table, cursor: Cursor) -> pa.Table:
