@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -88,8 +89,28 @@ def measure(given: tuple[Effect, int]) -> Outcome:
     )
 
 
-def causalpy(effect: Effect, seed: int, python: Path) -> float | None:
-    """Return CausalPy's estimate for one world, from the means of adopters and of matched units."""
+def causalpy(effect: Effect, seeds: Sequence[int], python: Path) -> list[float]:
+    """Return CausalPy's estimates from the means of adopters and of matched units; none if it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "tables.json"
+        place.write_text(json.dumps([_means(effect, seed) for seed in seeds]))
+        # One process for all worlds, because most of its time is the start.
+        done = subprocess.run(
+            [str(python), str(_PROGRAM), str(place)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300 + 30 * len(seeds),
+        )
+    if done.returncode:
+        sys.stderr.write(f"   CausalPy failed: {done.stderr.strip().splitlines()[-1:]}\n")
+        return []
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"effect"')]
+    return [float(json.loads(line)["effect"]) for line in lines]
+
+
+def _means(effect: Effect, seed: int) -> dict[str, Any]:
+    """Return the mean values by month of adopters with three neighbours, and of these neighbours."""
     panel = simulate_adoption(varied(effect, seed)).panel
     own, donors = [], []
     for month in np.unique(panel.adopted[panel.adopted >= 0]):
@@ -97,25 +118,14 @@ def causalpy(effect: Effect, seed: int, python: Path) -> float | None:
         if at + HORIZON > len(panel.months):
             continue
         block = match(panel, panel.adopters(at), panel.controls, (at - 12, at), CausalSettings(), month=at)
-        window = slice(at - 12, at + HORIZON)
-        own.append(panel.values[block.treated, window])
-        donors.append(
-            np.stack([panel.values[block.neighbours[:, place], window] for place in range(3)], axis=1)
-        )
-    table = {
+        window, whole = slice(at - 12, at + HORIZON), block.neighbours[:, 2] >= 0
+        own.append(panel.values[block.treated[whole], window])
+        nearest = block.neighbours[whole, :3]
+        donors.append(np.stack([panel.values[nearest[:, place], window] for place in range(3)], axis=1))
+    return {
         "treated": np.concatenate(own).mean(axis=0).tolist(),
         "donors": np.concatenate(donors).mean(axis=0).tolist(),
     }
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "table.json"
-        place.write_text(json.dumps(table))
-        done = subprocess.run(
-            [str(python), str(_PROGRAM), str(place)], capture_output=True, text=True, check=False, timeout=300
-        )
-    if done.returncode:
-        sys.stderr.write(f"   CausalPy failed: {done.stderr.strip().splitlines()[-1:]}\n")
-        return None
-    return float(json.loads(done.stdout.strip().splitlines()[-1])["effect"])
 
 
 def summary(found: list[Outcome]) -> dict[str, Any]:
@@ -175,12 +185,8 @@ def main() -> int:
             one = summary(found)
             peer = "-"
             if python is not None:
-                peers = [causalpy(effect, seed, python) for seed in list(seeds)[: chosen.causalpy]]
-                errors = [
-                    value - outcome.truth
-                    for value, outcome in zip(peers, found, strict=False)
-                    if value is not None
-                ]
+                peers = causalpy(effect, seeds[: chosen.causalpy], python)
+                errors = [value - outcome.truth for value, outcome in zip(peers, found, strict=False)]
                 peer = f"{np.mean(errors) / (one['truth'] or 12.0):+.1%}" if errors else "failed"
             cells = [effect, f"{one['truth']:.1f}", f"{one['coverage']:.1%}", f"{one['bias']:+.1%}"]
             cells += [f"{one['median_bias']:+.1%}", f"{one['flagged']:.1%}", f"{one['alarms']:.1%}"]

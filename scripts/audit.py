@@ -25,7 +25,7 @@ COMMIT = "bf5c0d245a92671908518d7e765914d437954ed6"
 TOOLS = {"cargo-deny": "0.20.2", "cargo-audit": "0.22.2"}
 # The workspace of the product, and the separate workspace of the fuzz targets.
 WORKSPACES = [ROOT, ROOT / "rust" / "fuzz"]
-LOCKS = [f"requirements/{part}.txt" for part in ("serve", "train", "platform", "mcp")]
+LOCKS = [f"requirements/{part}.txt" for part in ("serve", "train", "platform")]
 FOUND, NOT_RUN = 1, 3
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from functools import lru_cache
 from pathlib import Path
 
 _ESCAPED = re.compile(r"\\([0-7]{3})")
@@ -61,8 +62,11 @@ def network_filesystem(path: Path) -> str | None:
     return kind if kind in _NETWORK else None
 
 
+@lru_cache(maxsize=16)
 def filesystem_of(path: Path, mounts: str) -> str | None:
     """Return the type of the file system of an absolute path.
+
+    The answers for the last paths are kept, because a registry asks at each read, and mounts rarely change.
 
     Args:
         path: The path, without symbolic links.

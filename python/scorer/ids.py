@@ -73,5 +73,7 @@ def eligible_actions(mask: bytes | None, count: int) -> npt.NDArray[np.bool_]:
 
     if not mask:
         return np.ones(count, dtype=bool)
-    bits = np.unpackbits(np.frombuffer(mask, np.uint8), count=min(count, 8 * len(mask)), bitorder="little")
-    return np.pad(bits, (0, count - len(bits))).astype(bool)
+    known = min(count, 8 * len(mask))
+    eligible = np.zeros(count, dtype=bool)
+    eligible[:known] = np.unpackbits(np.frombuffer(mask, np.uint8), count=known, bitorder="little")
+    return eligible

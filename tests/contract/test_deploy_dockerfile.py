@@ -82,6 +82,13 @@ def test_only_the_packages_of_the_image_are_installed(image: str) -> None:
     assert brought == ["--from=packages /opt/scorer /opt/scorer"]
 
 
+def test_the_image_of_the_platform_has_the_packages_of_its_extras() -> None:
+    """Enabled agents' tools are served over HTTP by default, so that the packages are needed."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {re.split(r"[\[<>=!]", one)[0] for name in ("platform", "mcp") for one in extras[name]}
+    assert {"fastapi", "mcp"} <= named - {"scorer"} <= pins(ROOT / "requirements/platform.txt").keys()
+
+
 def test_the_build_stage_uses_the_tools_that_the_tests_use() -> None:
     development = pins(ROOT / "requirements/dev.txt")
     build = pins(ROOT / "requirements/build.txt")

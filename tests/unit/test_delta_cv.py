@@ -21,13 +21,15 @@ from scorer.causal import checks
 from scorer.causal import settings as causal_settings
 from scorer.causal.analysis import analyse, delta_cv
 from scorer.causal.estimate import Pairs, interval, mean_effect, median_effect, studentised
+from scorer.causal.judging import judge
 from scorer.causal.matching import MatchedBlock, match, variables
 from scorer.causal.merchants import MerchantSettings, merchant_tables
 from scorer.causal.notebook import delta_cv as in_notebook
 from scorer.causal.page import causal_page
 from scorer.causal.panel import NEVER, Panel
 from scorer.causal.reading import read_panel
-from scorer.causal.results import from_document, read_result
+from scorer.causal.regression import reversion
+from scorer.causal.results import Bounded, ChainedProduct, from_document, read_result
 from scorer.causal.settings import CausalSettings
 from scorer.cli import app
 from scorer.config.problems import InvalidSettingsError
@@ -227,6 +229,88 @@ def test_a_chain_of_adoptions_is_flagged_with_the_product() -> None:
     assert "chain" in {one.name for one in found.reasons}
     assert found.chains[0].name == "second" and found.chains[0].adopters > 0.3 > found.chains[0].controls
     assert found.several > 0.3
+
+
+def test_a_chain_is_found_over_the_whole_horizon() -> None:
+    """A product that adopters adopt half a year later is part of the value over 12 months."""
+    panel = simulate_adoption(world(effect="none")).panel
+    later = np.where((panel.adopted >= 0) & (np.arange(panel.size) % 2 == 0), panel.adopted + 6, NEVER)
+    found = analyse(replace(panel, others={"later": later}), SMALL)
+    assert "chain" in {one.name for one in found.reasons}
+    after = np.where(later >= 0, panel.adopted + 12, NEVER)
+    found = analyse(replace(panel, others={"after": after}), SMALL)
+    assert "chain" not in {one.name for one in found.reasons} and found.several == 0.0
+
+
+def test_chains_of_many_products_are_tested_together() -> None:
+    """A difference that is significant for one product is not for the largest of fifty."""
+    found = analyse(simulate_adoption(world(effect="none")).panel, SMALL)
+    one, calm = ChainedProduct("x", 0.2, 0.1, 2.6), ChainedProduct("y", 0.1, 0.1, 0.0)
+
+    def names(*chains: ChainedProduct) -> set[str]:
+        return {reason.name for reason in judge(replace(found, chains=chains), SMALL).reasons}
+
+    assert "chain" in names(one)
+    assert "chain" not in names(one, *[calm] * 49)
+    assert "chain" in names(replace(one, z=4.0), *[calm] * 49)
+
+
+def test_regression_to_the_mean_is_a_reason_only_where_an_effect_is_claimed() -> None:
+    """An interval that contains zero and both ends claims nothing that regression could explain."""
+    found = analyse(simulate_adoption(world(effect="none")).panel, SMALL)
+    base = replace(found.effect(12), by_value=2.0, by_level=0.4, error=0.2)
+
+    def names(low: float, value: float = 1.2) -> set[str]:
+        effect = replace(base, mean=Bounded(value, low, 2.4))
+        return {reason.name for reason in judge(replace(found, effects=(effect,)), SMALL).reasons}
+
+    assert "regression to the mean" in names(0.01)
+    assert "regression to the mean" not in names(-0.01)
+    # It is less than half of the effect.
+    assert "regression to the mean" not in names(0.01, value=4.0)
+
+
+def test_hidden_bias_is_tested_for_effects_that_are_significant_among_all_horizons(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An effect between the limits of one and of two tests is significant only if it has the only horizon."""
+    panel = simulate_adoption(world(effect="none")).panel
+    single = SMALL.model_copy(update={"horizons": (12,)})
+    strict = single.model_copy(update={"confidence": 0.975})
+    lows = [analyse(panel, one).effect(12).mean.low for one in (single, strict)]
+    assert lows[0] is not None and lows[1] is not None and lows[0] > lows[1]
+    monthly = -(lows[0] + lows[1]) / 2 / 12
+    adopted = panel.adopted[:, None]
+    since = (adopted >= 0) & (np.arange(panel.values.shape[1]) >= adopted)
+    shifted = replace(panel, values=(panel.values + monthly * since).astype(np.float32))
+    monkeypatch.setattr(checks, "gamma", lambda *_: 1.5)
+    assert [one.gamma for one in analyse(shifted, single).hidden_bias] == [1.5]
+    assert [one.gamma for one in analyse(shifted, SMALL).hidden_bias if one.horizon == 12] == [None]
+
+
+def test_the_placebo_in_time_finds_early_growth_that_a_few_large_units_hide() -> None:
+    """It is tested relative to the unit's value, too."""
+    panel = simulate_adoption(world(effect="none", spread=1.6, strength=0.2, units=3_000)).panel
+    values = panel.values.astype(np.float64)
+    when = np.arange(values.shape[1])
+    early = (when < panel.adopted[:, None]) & (when >= panel.adopted[:, None] - 3)
+    values *= np.where(early & (panel.adopted[:, None] >= 0), 1.12, 1.0)
+    found = analyse(replace(panel, values=values.astype(np.float32)), SMALL).in_time
+    assert found is not None and found.p_value < 1e-4
+    assert abs(found.value / found.error) < 3.0
+
+
+def test_regression_to_the_mean_follows_the_weight_of_each_adopter() -> None:
+    panel = simulate_adoption(world(noise=0.6)).panel
+    blocks = [
+        match(panel, panel.adopters(at), panel.controls, (at - 12, at), SMALL, month=at) for at in (12, 13)
+    ]
+    back = reversion(panel, Pairs.of(blocks, panel.size), panel.controls, 1)
+    value, error = back.mean()
+    assert value > error > 0.0
+    assert back.mean(3.0) == pytest.approx((3 * value, 3 * error))
+    half = (np.arange(len(back.noise)) < len(back.noise) // 2).astype(np.float64)
+    assert back.mean(half)[0] + back.mean(1.0 - half)[0] == pytest.approx(value)
 
 
 def test_placebos_of_a_world_without_effect_raise_no_alarm() -> None:

@@ -1,4 +1,4 @@
-"""Estimate an effect with CausalPy: `python causalpy_effect.py TABLE.json` prints {"effect": ...}."""
+"""Estimate effects with CausalPy: `python causalpy_effect.py TABLES.json` prints one JSON line per table."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _BEFORE = 12
 
 
 def main() -> None:
-    """Read the months of adopters and donors, and print the cumulative effect after adoption."""
-    table = json.loads(Path(sys.argv[1]).read_text())
-    columns = {f"donor{at}": values for at, values in enumerate(table["donors"])}
-    frame = pandas.DataFrame({"treated": table["treated"], **columns})
-    found = causalpy.InterruptedTimeSeries(
-        frame,
-        treatment_time=_BEFORE,
-        formula="treated ~ 0 + " + " + ".join(columns),
-        model=LinearRegression(fit_intercept=False),
-    )
-    sys.stdout.write(json.dumps({"effect": float(found.post_impact.sum())}) + "\n")
+    """Read the months of adopters and donors of each table, and print the cumulative effects."""
+    for table in json.loads(Path(sys.argv[1]).read_text()):
+        columns = {f"donor{at}": values for at, values in enumerate(table["donors"])}
+        frame = pandas.DataFrame({"treated": table["treated"], **columns})
+        found = causalpy.InterruptedTimeSeries(
+            frame,
+            treatment_time=_BEFORE,
+            formula="treated ~ 0 + " + " + ".join(columns),
+            model=LinearRegression(fit_intercept=False),
+        )
+        sys.stdout.write(json.dumps({"effect": float(found.post_impact.sum())}) + "\n")
 
 
 if __name__ == "__main__":

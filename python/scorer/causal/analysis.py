@@ -24,7 +24,7 @@ from scorer.causal.judging import judge
 from scorer.causal.matching import MatchedBlock, match
 from scorer.causal.panel import NEVER, Panel
 from scorer.causal.reading import read_panel
-from scorer.causal.regression import reversion
+from scorer.causal.regression import Reversion, reversion
 from scorer.causal.results import AdoptionEffect, Bounded, DeltaCV, HiddenBias, LoggedEstimate
 from scorer.causal.settings import CausalSettings
 from scorer.learn.errors import DataError
@@ -102,24 +102,26 @@ def analyse(
     cohorts = list(dict.fromkeys(_cohort(panel, one, settings) for one in matched))
     effects: list[AdoptionEffect] = []
     bias: list[HiddenBias] = []
+    reversions: dict[tuple[int, ...], Reversion] = {}
     for at, horizon in enumerate(horizons):
         advance("estimating effects", at / len(horizons))
-        estimated = _estimate(panel, blocks, settings, horizon, "")
+        estimated = _estimate(panel, blocks, settings, horizon, "", reversions)
         if estimated is None:
             continue
         effects.append(estimated[0])
-        gamma = checks.gamma(estimated[1], estimated[2], 1.0 - settings.confidence)
+        _, pairs, effect, significant = estimated
+        gamma = checks.gamma(pairs, effect, 1.0 - settings.confidence) if significant else None
         bias.append(HiddenBias(horizon, gamma))
     if len(cohorts) > 1:
         for cohort in cohorts:
             own = [one for one in blocks if _cohort(panel, one, settings) == cohort]
-            found = [_estimate(panel, own, settings, horizon, cohort) for horizon in horizons]
+            found = [_estimate(panel, own, settings, horizon, cohort, reversions) for horizon in horizons]
             effects += [one[0] for one in found if one is not None]
     advance("checking", 0.0)
     longest = max(horizons)
     complete = [one for one in matched if one.month + longest <= months]
     pairs, full = Pairs.of(matched, panel.size), Pairs.of(complete, panel.size)
-    chained, several = checks.chains(panel, pairs, min(horizons))
+    chained, several = checks.chains(panel, full, settings.pre_months, longest)
     advance("checking", 0.3)
     in_time = checks.in_time(panel, matched, settings)
     advance("checking", 0.6)
@@ -191,8 +193,18 @@ def _cohort(panel: Panel, block: MatchedBlock, settings: CausalSettings) -> str:
 
 
 def _estimate(
-    panel: Panel, blocks: Sequence[MatchedBlock], settings: CausalSettings, horizon: int, cohort: str
-) -> tuple[AdoptionEffect, Pairs, MatchedEffect] | None:
+    panel: Panel,
+    blocks: Sequence[MatchedBlock],
+    settings: CausalSettings,
+    horizon: int,
+    cohort: str,
+    reversions: dict[tuple[int, ...], Reversion],
+) -> tuple[AdoptionEffect, Pairs, MatchedEffect, bool] | None:
+    """Return the effect, what it is made of, and whether it is significant among all horizons.
+
+    Regression to the mean is the same for all horizons with the same months of adoption; `reversions` keeps
+    it.
+    """
     complete = [one for one in blocks if one.month + horizon <= len(panel.months)]
     matched = [one for one in complete if len(one.treated)]
     if not matched:
@@ -200,11 +212,20 @@ def _estimate(
     pairs = Pairs.of(matched, panel.size)
     own, other = pairs.totals(panel, 0, horizon)
     effect = mean_effect(pairs, own, other, *block_covariates(panel, pairs), panel.size)
-    back, back_error = (one * horizon for one in reversion(panel, pairs, panel.controls, settings.seed))
+    months = tuple(one.month for one in matched)
+    if months not in reversions:
+        reversions[months] = reversion(panel, pairs, panel.controls, settings.seed)
+    back, back_error = (one * horizon for one in reversions[months].mean())
     by_level = (effect.value - back, math.hypot(effect.error, back_error))
     low, high = sorted(((effect.value, effect.error), by_level))
     draws = studentised(effect.contributions, settings.replications, settings.seed)
-    bounds = interval(low, high, draws, settings.confidence) if len(own) > 1 else (None, None)
+    bounds: tuple[float, float] | tuple[None, None] = (None, None)
+    significant = False
+    if len(own) > 1:
+        bounds = interval(low, high, draws, settings.confidence)
+        # With an interval for each horizon, one of them would exclude zero by chance more often than stated.
+        below, above = interval(low, high, draws, 1.0 - (1.0 - settings.confidence) / len(settings.horizons))
+        significant = not below <= 0.0 <= above
     median = median_effect(pairs, effect, settings.confidence)
     before_own, before_other = pairs.totals(panel, -settings.pre_months, 0)
     plain = own - pairs.average(other)
@@ -229,6 +250,7 @@ def _estimate(
         ),
         pairs,
         effect,
+        significant,
     )
 
 

@@ -11,7 +11,7 @@ from scipy import special
 from scorer.causal.estimate import MatchedEffect, Pairs, block_covariates, mean_effect
 from scorer.causal.matching import MatchedBlock, match, variables
 from scorer.causal.panel import NEVER, Floats, Panel, Places
-from scorer.causal.regression import reversion
+from scorer.causal.regression import Reversion, reversion
 from scorer.causal.results import ChainedProduct, MonthDifference, PlaceboResult, VariableBalance
 from scorer.causal.settings import CausalSettings
 from scorer.stats.distributions import midranks, normal_quantile
@@ -19,7 +19,6 @@ from scorer.stats.distributions import midranks, normal_quantile
 _MOST_PRETENDED = 5_000
 _MOST_CONTROLS = 300_000
 _FEWEST = 5
-_CHAIN_MONTHS = 3
 _MOST_GAMMA = 50.0
 _STEPS = 50
 
@@ -45,9 +44,8 @@ def in_time(panel: Panel, blocks: Sequence[MatchedBlock], settings: CausalSettin
     if pairs is None:
         return None
     own, other = pairs.totals(panel, 0, shift)
-    effect = mean_effect(pairs, own, other, *block_covariates(panel, pairs), panel.size)
-    expected, error = (one * shift for one in reversion(panel, pairs, panel.controls, settings.seed))
-    return _tested(effect, expected, len(pairs.treated), error)
+    back = reversion(panel, pairs, panel.controls, settings.seed)
+    return _tested_twice(panel, pairs, own, other, *block_covariates(panel, pairs), back=back, months=shift)
 
 
 def in_space(
@@ -83,8 +81,7 @@ def trend(panel: Panel, pairs: Pairs, months: int) -> PlaceboResult:
     """Estimate by how much the difference changes per month before adoption.
 
     The outcome is the slope of a unit's monthly values, which does not depend on the level that units are
-    matched on. It is tested as money, and relative to the unit's value, because a few large units can hide in
-    money what all units have in common; the p-value is for both tests together.
+    matched on.
     """
     when = np.arange(-months, 0)
     slope = (when - when.mean()) / ((when - when.mean()) ** 2).sum()
@@ -96,12 +93,7 @@ def trend(panel: Panel, pairs: Pairs, months: int) -> PlaceboResult:
     x_own, x_other = block_covariates(panel, pairs)
     # The last quarter is part of the slope.
     kept = [0, *range(2, x_own.shape[1])]
-    x_own, x_other = x_own[:, kept], x_other[:, kept]
-    money = _tested(mean_effect(pairs, own, other, x_own, x_other, panel.size), 0.0, len(pairs.treated))
-    unit = float(np.mean(np.abs(x_other[:, 0]))) or 1.0
-    own, other = own / (np.abs(x_own[:, 0]) + unit), other / (np.abs(x_other[:, 0]) + unit)
-    relative = _tested(mean_effect(pairs, own, other, x_own, x_other, panel.size), 0.0, len(pairs.treated))
-    return replace(money, p_value=min(1.0, 2.0 * min(money.p_value, relative.p_value)))
+    return _tested_twice(panel, pairs, own, other, x_own[:, kept], x_other[:, kept])
 
 
 def path(panel: Panel, pairs: Pairs, begin: int, end: int, confidence: float) -> tuple[MonthDifference, ...]:
@@ -154,10 +146,17 @@ def balance(panel: Panel, pairs: Pairs) -> tuple[VariableBalance, ...]:
     )
 
 
-def chains(panel: Panel, pairs: Pairs, horizon: int) -> tuple[tuple[ChainedProduct, ...], float]:
+def chains(panel: Panel, pairs: Pairs, before: int, horizon: int) -> tuple[tuple[ChainedProduct, ...], float]:
     """Compare how many adopters and controls adopt other products, and return both with the share of any.
 
-    The time is from three months before adoption to the end of the horizon.
+    The time is the period before adoption and the horizon. A product that is adopted in either changes the
+    difference between both.
+
+    Args:
+        panel: The values.
+        pairs: The matches.
+        before: Months of the period before adoption.
+        horizon: Months from adoption on.
     """
     n = len(pairs.treated)
     nothing_own, nothing_other = np.empty((n, 0)), np.empty((len(pairs.control_unit), 0))
@@ -167,7 +166,7 @@ def chains(panel: Panel, pairs: Pairs, horizon: int) -> tuple[tuple[ChainedProdu
     def adopts(adopted: Places, units: Places, block: Places) -> Floats:
         when, begin = adopted[units], months[block]
         return np.asarray(
-            (when != NEVER) & (when >= begin - _CHAIN_MONTHS) & (when < begin + horizon), dtype=np.float64
+            (when != NEVER) & (when >= begin - before) & (when < begin + horizon), dtype=np.float64
         )
 
     found = []
@@ -228,6 +227,51 @@ def _pairs(blocks: Sequence[MatchedBlock], panel: Panel) -> Pairs | None:
     if sum(len(one.treated) for one in kept) < _FEWEST:
         return None
     return Pairs.of(kept, panel.size)
+
+
+def _tested_twice(
+    panel: Panel,
+    pairs: Pairs,
+    own: Floats,
+    other: Floats,
+    x_own: Floats,
+    x_other: Floats,
+    *,
+    back: Reversion | None = None,
+    months: int = 0,
+) -> PlaceboResult:
+    """Test an effect as money, and relative to the unit's value; the p-value is for both tests together.
+
+    A few large units can hide in money what all units have in common. The relative test divides the
+    regressors, too, because an outcome that grows with the value is a curve in it after the division.
+
+    Args:
+        panel: The values.
+        pairs: The matches.
+        own: `[n]`, outcomes of adopters.
+        other: `[m]`, outcomes of controls.
+        x_own: `[n, p]`, regressors of adopters; the first is the value.
+        x_other: `[m, p]`, regressors of controls.
+        back: Regression to the mean, which is taken off.
+        months: Months of the outcome.
+    """
+
+    def tested(mine: Floats, theirs: Floats) -> PlaceboResult:
+        effect = mean_effect(
+            pairs,
+            own * mine,
+            other * theirs,
+            x_own * mine[:, None],
+            x_other * theirs[:, None],
+            panel.size,
+        )
+        expected, error = back.mean(mine * months) if back is not None else (0.0, 0.0)
+        return _tested(effect, expected, len(own), error)
+
+    money = tested(np.ones(len(own)), np.ones(len(other)))
+    unit = float(np.mean(np.abs(x_other[:, 0]))) or 1.0
+    relative = tested(1.0 / (np.abs(x_own[:, 0]) + unit), 1.0 / (np.abs(x_other[:, 0]) + unit))
+    return replace(money, p_value=min(1.0, 2.0 * min(money.p_value, relative.p_value)))
 
 
 def _tested(effect: MatchedEffect, expected: float, units: int, more: float = 0.0) -> PlaceboResult:

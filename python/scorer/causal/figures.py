@@ -220,9 +220,8 @@ def _chains(found: DeltaCV) -> Chart:
     return Chart(
         "chains",
         "Other products adopted at about the same time",
-        "From three months before adoption to the end of the shortest horizon. Where adopters adopt "
-        "another product "
-        "more often, the effect contains its value.",
+        "In the period before adoption and the longest horizon. Where adopters adopt another product more "
+        "often, the effect contains its value.",
         {"data": data, "layout": plot},
         ("product", "adopters", "controls", "z"),
         [(one.name, one.adopters, one.controls, one.z) for one in found.chains],

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from scorer.causal.results import DeltaCV, DoubtReason, PlaceboResult
+from scorer.causal.results import Bounded, DeltaCV, DoubtReason, PlaceboResult
 from scorer.causal.settings import CausalSettings
+from scorer.stats.distributions import normal_quantile
 
-_CHAIN_Z = 2.5
 _REVERSION_ERRORS = 3.0
 _REVERSION_SHARE = 0.5
 
@@ -76,29 +76,35 @@ def _reasons(result: DeltaCV, settings: CausalSettings) -> Iterator[tuple[str, s
                 f"{over}, there are {effect.matched:,} matched adopters and {effect.effective_controls:,.0f} "
                 f"effective controls; at least {settings.fewest_units} of each are needed",
             )
+        # The interval contains both ends. Where it also contains zero, no effect is claimed.
         back = effect.by_value - effect.by_level
-        if abs(back) > max(_REVERSION_ERRORS * effect.error, _REVERSION_SHARE * abs(effect.mean.value)):
+        large = max(_REVERSION_ERRORS * effect.error, _REVERSION_SHARE * abs(effect.mean.value))
+        if abs(back) > large and _excludes_zero(effect.mean):
             yield (
                 "regression to the mean",
                 f"{over}, it can explain {back:+,.2f}{money} of {effect.by_value:+,.2f}",
             )
+    # All products together raise a false alarm at the level of one placebo.
+    critical = normal_quantile(1.0 - settings.placebo_level / max(len(result.chains), 1))
     for product in result.chains:
-        if product.adopters - product.controls > settings.chain and product.z > _CHAIN_Z:
+        if product.adopters - product.controls > settings.chain and product.z > critical:
             yield (
                 "chain",
                 f'{product.adopters:.0%} of adopters adopt "{product.name}" at about the same time, and '
                 f"{product.controls:.0%} of controls",
             )
     for bound in result.hidden_bias:
-        mean = result.effect(bound.horizon).mean
-        significant = mean.low is not None and mean.high is not None and not mean.low <= 0.0 <= mean.high
-        if significant and bound.gamma is not None and bound.gamma < settings.least_gamma:
+        if bound.gamma is not None and bound.gamma < settings.least_gamma:
             yield (
                 "hidden bias",
                 f"over {bound.horizon} months, an odds ratio of {bound.gamma:.2f} would explain the "
                 "effect; at "
                 f"least {settings.least_gamma:g} is needed",
             )
+
+
+def _excludes_zero(mean: Bounded) -> bool:
+    return mean.low is not None and mean.high is not None and not mean.low <= 0.0 <= mean.high
 
 
 def _tested(

@@ -18,6 +18,8 @@ from scorer.causal.settings import CausalSettings
 
 _JITTER = 1e-7
 _BATCH = 50_000
+_FEW = 2_000
+"""Adopters up to which a search in one thread is faster than starting several."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,8 @@ def _search(
 
     # One more, because a pretended adopter is itself in the pool.
     count = min(settings.neighbours + 1, len(pool))
-    tree = NearestNeighbors(n_neighbors=count, algorithm="kd_tree", n_jobs=-1).fit(other[pool])
+    threads = -1 if len(rows) > _FEW else 1
+    tree = NearestNeighbors(n_neighbors=count, algorithm="kd_tree", n_jobs=threads).fit(other[pool])
     for begin in range(0, len(rows), _BATCH):
         part = rows[begin : begin + _BATCH]
         distances, places = tree.kneighbors(own[part])

@@ -135,7 +135,7 @@ def check_rows(found: DeltaCV) -> list[tuple[str, str, str, str]]:
         ("too few units", f"{fewest:,.0f}", f"at least {settings['fewest_units']}"),
         ("chain", f"{chain:+.1%} to controls; {found.several:.0%} adopt others",
          f"at most {settings['chain']:.0%}"),
-        ("regression to the mean", f"{found.reversion:+,.2f}", "half of the effect, or three errors"),
+        ("regression to the mean", f"{found.reversion:+,.2f}", "half of an effect, or three errors"),
         ("hidden bias", gammas, f"an odds ratio of at least {settings['least_gamma']:g}"),
     ]  # fmt: skip
     return [(*row, "failed" if row[0] in failed else "passed") for row in rows]

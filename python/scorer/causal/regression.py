@@ -11,6 +11,8 @@ estimated, and the effect lies between them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from scorer.causal.estimate import Pairs
@@ -23,10 +25,39 @@ _MOST_ODDS = 8.0
 _RIDGE = 100.0
 
 
-def reversion(panel: Panel, pairs: Pairs, controls: Places, seed: int) -> tuple[float, float]:
-    """Return how much of the mean monthly difference regression to the mean explains, and its error.
+@dataclass(frozen=True)
+class Reversion:
+    """Regression to the mean of adopters, per month.
 
-    Zero for blocks with too few adopters to estimate who adopts.
+    Attributes:
+        noise: `[n]`, variance of the noise in the mean value of each adopter's neighbours.
+        basis: `[n, 2]`, derivatives of the two terms of the log-odds of adoption in the value.
+        coefficients: Of these terms.
+        covariance: Of the coefficients.
+    """
+
+    noise: Floats
+    basis: Floats
+    coefficients: Floats
+    covariance: Floats
+
+    def mean(self, weight: Floats | float = 1.0) -> tuple[float, float]:
+        """Return how much of the mean monthly difference it explains, and the standard error.
+
+        Args:
+            weight: `[n]`, of each adopter's difference.
+        """
+        noise = self.noise * weight
+        gradient = (noise[:, None] * self.basis).mean(axis=0)
+        each = noise * (self.basis @ self.coefficients)
+        variance = gradient @ self.covariance @ gradient + each.var() / len(each)
+        return float(each.mean()), float(np.sqrt(max(variance, 0.0)))
+
+
+def reversion(panel: Panel, pairs: Pairs, controls: Places, seed: int) -> Reversion:
+    """Estimate the regression to the mean of matched adopters.
+
+    It is zero with too few adopters to estimate who adopts.
 
     Args:
         panel: The values.
@@ -39,15 +70,7 @@ def reversion(panel: Panel, pairs: Pairs, controls: Places, seed: int) -> tuple[
         theirs = pairs.control_block == at
         noise[theirs] = noise_variance(panel, pairs.control_unit[theirs], one.begin, one.end)
     # The noise of similar units: an adopter's own would be high where its value is high by chance.
-    around = pairs.average(noise)
-    slopes = _slopes(panel, pairs, controls, seed)
-    if slopes is None:
-        return 0.0, 0.0
-    basis, coefficients, covariance = slopes
-    gradient = (around[:, None] * basis).mean(axis=0)
-    each = around * (basis @ coefficients)
-    variance = gradient @ covariance @ gradient + each.var() / len(each)
-    return float(each.mean()), float(np.sqrt(max(variance, 0.0)))
+    return Reversion(pairs.average(noise), *_slopes(panel, pairs, controls, seed))
 
 
 def noise_variance(panel: Panel, units: Places, begin: int, end: int) -> Floats:
@@ -68,17 +91,17 @@ def noise_variance(panel: Panel, units: Places, begin: int, end: int) -> Floats:
     return np.asarray(means.var(axis=1, ddof=1) / parts)
 
 
-def _slopes(panel: Panel, pairs: Pairs, controls: Places, seed: int) -> tuple[Floats, Floats, Floats] | None:
+def _slopes(panel: Panel, pairs: Pairs, controls: Places, seed: int) -> tuple[Floats, Floats, Floats]:
     """Return what the slope of the log-odds of adoption in the mean value is made of.
 
     Returns:
         `[n, 2]` derivatives of the two terms of the value at each adopter, the coefficients of these terms,
-        and their covariance; None with too few adopters.
+        and their covariance; zeros with too few adopters.
     """
     from sklearn.linear_model import LogisticRegression
 
     if len(pairs.treated) < _FEWEST:
-        return None
+        return np.zeros((len(pairs.treated), 2)), np.zeros(2), np.zeros((2, 2))
     sample, blocks = controls, len(pairs.blocks)
     share = max(_MOST_ROWS // blocks, 1)
     if len(sample) > share:

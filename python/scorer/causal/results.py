@@ -110,7 +110,7 @@ class MonthDifference:
 
 @dataclass(frozen=True)
 class ChainedProduct:
-    """Another product: shares that adopt it at about the same time.
+    """Another product: shares that adopt it in the period before adoption or the longest horizon.
 
     Attributes:
         name: The product.
@@ -132,7 +132,7 @@ class HiddenBias:
     Attributes:
         horizon: Months.
         gamma: Greatest odds ratio of adoption between two alike units by an unobserved cause at which the
-            effect stays significant; None if it is not significant without hidden bias.
+            effect stays significant; None if it is not significant without hidden bias, among all horizons.
     """
 
     horizon: int
@@ -180,7 +180,7 @@ class DeltaCV:
         in_space: Placebo: adoption pretended for controls.
         reversion: Regression to the mean over the longest horizon, per adopter.
         chains: Other products.
-        several: Share of adopters with another product at about the same time.
+        several: Share of adopters that adopt another product in that time.
         hidden_bias: By horizon.
         verdict: Whether the effects can be relied on.
         reasons: Why not.

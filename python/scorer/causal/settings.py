@@ -125,7 +125,7 @@ class CausalSettings(CausalSection):
         default=0.05,
         gt=0,
         description="Greatest difference between adopters and controls in the share that adopts another "
-        "product at about the same time.",
+        "product in the period before adoption or the longest horizon.",
     )
     least_gamma: FiniteFloat = Field(
         default=1.1,

@@ -45,9 +45,10 @@ def _cards(text: str, groups: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the spans of adjacent groups of digits that are card numbers, from left to right."""
     found = []
     at = 0
+    parts = [_digits(text[start:end]) for start, end in groups]
     while at < len(groups):
         for last in range(len(groups) - 1, at - 1, -1):
-            digits = "".join(_digits(text[start:end]) for start, end in groups[at : last + 1])
+            digits = "".join(parts[at : last + 1])
             if _is_card(digits) and not _is_digest(text, groups[at][0]):
                 found.append((groups[at][0], groups[last][1]))
                 at = last
@@ -58,7 +59,7 @@ def _cards(text: str, groups: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _digits(text: str) -> str:
     """Return digits of any script as ASCII digits."""
-    return "".join(str(int(one)) for one in text)
+    return text if text.isascii() else "".join(str(int(one)) for one in text)
 
 
 def _is_card(digits: str) -> bool:
