@@ -154,6 +154,8 @@ class Bundle:
     @property
     def action_ids(self) -> list[str]: ...
     @property
+    def functions(self) -> list[str]: ...
+    @property
     def explains(self) -> bool: ...
     @property
     def column_names(self) -> list[str]: ...
@@ -168,7 +170,12 @@ class Bundle:
     def policy(self) -> str | None: ...
     def check_rows(self, rows: NDArray[Any]) -> None: ...
     def score(
-        self, rows: NDArray[Any], margins: NDArray[Any], scores: NDArray[Any], bands: NDArray[Any]
+        self,
+        rows: NDArray[Any],
+        margins: NDArray[Any],
+        scores: NDArray[Any],
+        bands: NDArray[Any],
+        faulted: NDArray[Any],
     ) -> None: ...
     def select(
         self,
@@ -177,7 +184,7 @@ class Bundle:
         ids: tuple[str, str] | None,
         pmf: NDArray[Any],
         rewards: NDArray[Any],
-    ) -> tuple[int, float, float]: ...
+    ) -> tuple[int, float, float, int]: ...
     def evaluate_actions(
         self, rows: NDArray[Any], masks: bytes | None, pmf: NDArray[Any], rewards: NDArray[Any]
     ) -> None: ...
@@ -225,7 +232,7 @@ class RuleSet:
         within: NDArray[Any],
         bands: NDArray[Any],
         written: NDArray[Any],
-    ) -> tuple[list[tuple[list[int], int, int, int]], bytes]: ...
+    ) -> tuple[list[tuple[list[int], int, int, int, int]], bytes]: ...
     def reads(self, feature: str) -> bool: ...
     def removals(
         self, rows: NDArray[Any], seconds: NDArray[Any], ids: Sequence[str] | None
@@ -263,6 +270,7 @@ def score_columns(
     margins: NDArray[Any],
     scores: NDArray[Any],
     bands: NDArray[Any],
+    faulted: NDArray[Any],
     reasons: tuple[NDArray[Any], NDArray[Any]] | None,
     rules: tuple[int, tuple[NDArray[Any], NDArray[Any]] | None, NDArray[Any], NDArray[Any], NDArray[Any]]
     | None,
@@ -273,7 +281,7 @@ def select_columns(
     masks: NDArray[Any] | None,
     checkpoint: str,
     ids: tuple[NDArray[Any], NDArray[Any]],
-    out: tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any] | None],
+    out: tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any] | None],
     reasons: tuple[NDArray[Any], NDArray[Any]] | None,
     rules: tuple[int, tuple[NDArray[Any], NDArray[Any]] | None, NDArray[Any], NDArray[Any], NDArray[Any]]
     | None,

@@ -50,12 +50,13 @@ def tiny_score_bundle(
     trees: int = 8,
     depth: int = 3,
     lineage: dict[str, Any] | None = None,
-    rules: Any = None,
-    computed: Any = None,
+    model: Any = None,
+    **parts: Any,
 ) -> str:
     """Build a bundle of kind "score" and return its digest. The labels are approve, review and decline.
 
-    `lineage` replaces fields of the lineage; `rules` is a `BundleRules`, `computed` `ComputedFeatures`.
+    `lineage` replaces fields of the lineage, and `model` the model of the variant; `parts` are other
+    arguments of the builder, such as `rules`, `computed`, `steps` and `functions`.
     """
     from scorer.bundle import Band, Feature, Lineage, SchemaFile, build_score_bundle
 
@@ -63,7 +64,7 @@ def tiny_score_bundle(
     built = build_score_bundle(
         directory,
         name=name,
-        model=_fraud_model(variant, trees, depth),
+        model=_fraud_model(variant, trees, depth) if model is None else model,
         schema=SchemaFile(features=[Feature(name=feature) for feature in FEATURES]),
         bands=[
             Band(start=start, label=label)
@@ -80,9 +81,8 @@ def tiny_score_bundle(
             }
         ),
         golden_cases=256,
-        rules=rules,
-        computed=computed,
         created_at=CREATED,
+        **parts,
     )
     return built.digest
 
@@ -95,12 +95,12 @@ def tiny_action_bundle(
     policy: dict[str, Any] | None = None,
     trees: int = 8,
     depth: int = 3,
-    rules: Any = None,
-    computed: Any = None,
+    model: Any = None,
+    **parts: Any,
 ) -> str:
     """Build a bundle of kind "action" over `ACTIONS` and return its digest.
 
-    The default policy is epsilon-greedy.
+    The default policy is epsilon-greedy. `model` and `parts` are as in `tiny_score_bundle`.
     """
     from scorer.bundle import Action, Feature, Lineage, PolicySpec, SchemaFile, build_action_bundle
 
@@ -108,7 +108,7 @@ def tiny_action_bundle(
     built = build_action_bundle(
         directory,
         name=name,
-        model=_oracle(variant, trees, depth),
+        model=_oracle(variant, trees, depth) if model is None else model,
         schema=SchemaFile(
             features=[Feature(name=feature) for feature in FEATURES],
             action_features=[Feature(name="three_ds"), Feature(name="exemption")],
@@ -128,9 +128,8 @@ def tiny_action_bundle(
         validation=data[750:],
         lineage=Lineage(data_digest="sha256:" + "0" * 64, code_version="test", run_id=f"variant-{variant}"),
         golden_cases=256,
-        rules=rules,
-        computed=computed,
         created_at=CREATED,
+        **parts,
     )
     return built.digest
 
@@ -161,7 +160,7 @@ def score_bundle_of(
     built = build_score_bundle(
         directory,
         name=name,
-        model=_train(data, data[:, 0] / 100 - 1, names, len(features), 8, 3),
+        model=train(data, data[:, 0] / 100 - 1, names, len(features), 8, 3),
         schema=SchemaFile(features=list(features)),
         bands=[Band(start=start, label=label) for start, label in bands],
         training=data[:1500],
@@ -192,7 +191,7 @@ def action_features(index: int) -> list[float]:
 def _fraud_model(variant: int, trees: int, depth: int) -> Any:
     data = rows(2000, seed=variant)
     odds = data[:, 0] / 100 + data[:, 2] / 2 - 2.5 + 0.1 * variant
-    return _train(data, odds, list(FEATURES), variant, trees, depth)
+    return train(data, odds, list(FEATURES), variant, trees, depth)
 
 
 @functools.cache
@@ -202,12 +201,13 @@ def _oracle(variant: int, trees: int, depth: int) -> Any:
     action = random.integers(0, len(ACTIONS), len(data))
     own = np.array([action_features(index) for index in action], dtype=np.float32)
     odds = 0.5 + own[:, 0] - 0.4 * own[:, 1] * (data[:, 0] > 80) - data[:, 3] / 30
-    return _train(
+    return train(
         np.concatenate([data, own], axis=1), odds, [*FEATURES, "three_ds", "exemption"], variant, trees, depth
     )
 
 
-def _train(data: Any, odds: Any, names: list[str], seed: int, trees: int, depth: int) -> Any:
+def train(data: Any, odds: Any, names: list[str], seed: int, trees: int = 8, depth: int = 3) -> Any:
+    """Return an XGBoost model of outcomes that are drawn with these log-odds."""
     import xgboost as xgb
 
     labels = np.random.default_rng(seed).random(len(data)) < 1 / (1 + np.exp(-odds))

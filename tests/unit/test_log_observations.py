@@ -49,6 +49,7 @@ def seen(decision_id: str, lane: str = "cr-000001", *, at_us: int = NOON_US, err
         schema_fingerprint=2**63 + 1,
         exec_us=12,
         data_load_us=3,
+        faulted_functions=["surprise"],
     )
     if not error:
         own.margin, own.score, own.decision = 0.5, 0.625, "review"
@@ -166,6 +167,7 @@ def test_an_export_has_every_field_and_every_lane_once(log: Path, tmp_path: Path
         "rules": None,
         "ruled_score": None,
         "queue": None,
+        "faulted_functions": ["surprise"],
         "data_load_us": 3,
         "exec_us": 12,
         "answered_at": NOON,

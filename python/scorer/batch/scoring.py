@@ -26,6 +26,7 @@ _IDS: Final = r"^[ -~]{1,80}$"
 _SCORES: Final = ("margin", "score", "decision")
 _NONE: Final = np.iinfo(np.uint32).max
 _RULED: Final = ("ruled_score", "queue", "rules")
+_FAULTED: Final = "faulted_functions"
 _SELECTIONS: Final = ("action", "propensity", "expected_reward")
 
 
@@ -76,7 +77,8 @@ class BatchScorer:
         self.at: int = int(time.time()) if columns.at is None else columns.at
         """Time in seconds since 1970 that the rules see."""
         self.joins_lists = False
-        """Whether the ids of rules are one text per row, joined with semicolons, and not a list."""
+        """Whether ids of rules and names of functions are one text per row, joined with semicolons, and not a
+        list."""
         self._rules = () if bundle.rules is None else bundle.rules.rules
         _check_lists(bundle)
         self.encoder = ColumnEncoder(read_schema(directory).features)
@@ -88,6 +90,8 @@ class BatchScorer:
             results += (
                 _RULED if bundle.kind == "score" else ("allowed", "rules") if columns.pmf else ("rules",)
             )
+        if bundle.functions:
+            results += (_FAULTED,)
         results += tuple(name for number in range(columns.reasons) for name in _reason_names(number))
         self._results = (*results, PROBLEM) if columns.bad_rows == "null" else results
         for name in columns.keep:
@@ -100,6 +104,7 @@ class BatchScorer:
         self._actions = pa.array(bundle.actions, pa.string())
         self._codes = pa.array(bundle.reason_codes, pa.string())
         self._columns = pa.array(bundle.columns, pa.string())
+        self._functions = pa.array(bundle.functions, pa.string())
         self._rule_ids = pa.array([rule.id for rule in self._rules], pa.string())
         self._queues = pa.array([rule.queue for rule in self._rules], pa.string())
 
@@ -122,7 +127,7 @@ class BatchScorer:
 
         Args:
             at: Time in seconds since 1970 that the rules see.
-            joins_lists: Whether the ids of rules are one text per row.
+            joins_lists: Whether ids of rules and names of functions are one text per row.
         """
         scorer = copy.copy(self)
         scorer.at, scorer.joins_lists = at, joins_lists
@@ -187,7 +192,7 @@ class BatchScorer:
             **dict.fromkeys(("decision", "action", "queue", PROBLEM), pa.string()),
             "pmf": pa.list_(pa.float64()),
             "allowed": pa.list_(pa.bool_()),
-            "rules": pa.string() if self.joins_lists else pa.list_(pa.string()),
+            **dict.fromkeys(("rules", _FAULTED), pa.string() if self.joins_lists else pa.list_(pa.string())),
         }
         for number in range(self.columns.reasons):
             code, feature, _ = _reason_names(number)
@@ -253,6 +258,7 @@ class BatchScorer:
             "score": pa.array(out.scores, mask=gone),
             "decision": _named(self._labels, out.bands, gone),
             **self._ruled(out.rules, gone),
+            **self._faulted(out.faulted, gone),
             **self._reasons(out.reasons, gone),
         }, problems
 
@@ -273,6 +279,19 @@ class BatchScorer:
         if rules.allowed is not None:
             values["allowed"] = _lists(rules.allowed, gone)
         return values
+
+    def _faulted(
+        self, faulted: npt.NDArray[np.uint64], gone: npt.NDArray[np.bool_] | None
+    ) -> dict[str, pa.Array]:
+        """Return the column of the functions without a result, null where a row is gone."""
+        if not self.bundle.functions:
+            return {}
+        bits = np.arange(len(self._functions), dtype=np.uint64)
+        rows, places = np.nonzero(faulted[:, None] >> bits & np.uint64(1))
+        ends = np.searchsorted(rows, np.arange(len(faulted) + 1)).astype(np.int32)
+        mask = None if gone is None else pa.array(gone)
+        names = pa.ListArray.from_arrays(pa.array(ends), self._functions.take(pa.array(places)), mask=mask)
+        return {_FAULTED: pc.binary_join(names, ";") if self.joins_lists else names}
 
     def _reasons(self, reasons: RowReasons | None, gone: npt.NDArray[np.bool_] | None) -> dict[str, pa.Array]:
         """Return the columns of the reasons, null where a row has fewer or is gone."""
@@ -308,6 +327,7 @@ class BatchScorer:
             "propensity": pa.array(out.propensities, mask=gone),
             "expected_reward": pa.array(out.expected_rewards, mask=gone),
             **self._ruled(out.rules, gone),
+            **self._faulted(out.faulted, gone),
             **self._reasons(out.reasons, gone),
         }
         if out.pmf is not None:

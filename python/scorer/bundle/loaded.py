@@ -83,6 +83,8 @@ class Scores:
     """Scores after link and calibration, ``[n]``."""
     bands: npt.NDArray[np.uint32]
     """Index of the score's band in the bundle's labels, ``[n]``."""
+    faulted: npt.NDArray[np.uint64]
+    """The functions that had no result, ``[n]``; see `Bundle.faulted_functions`."""
     reasons: RowReasons | None = None
     """The reasons, if they were asked for."""
     rules: RowRules | None = None
@@ -128,6 +130,8 @@ class Selection:
     """Probability of every action of the catalogue, ``[actions]``."""
     expected_rewards: Doubles
     """Expected reward of every action, ``[actions]``; NaN for actions that are not eligible."""
+    faulted: int = 0
+    """The functions that had no result for an eligible action; see `Bundle.faulted_functions`."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,8 @@ class Selections:
     """Probability of the chosen action, ``[n]``."""
     expected_rewards: Doubles
     """The oracle's score of the chosen action, ``[n]``."""
+    faulted: npt.NDArray[np.uint64]
+    """The functions that had no result, ``[n]``; see `Bundle.faulted_functions`."""
     pmf: Doubles | None
     """Probability of every action of the catalogue, ``[n, actions]``; None if it was not asked for."""
     reasons: RowReasons | None = None
@@ -240,6 +246,19 @@ class Bundle:
         """One-line description of the policy; None for a score bundle."""
         return self._raw.policy
 
+    @cached_property
+    def functions(self) -> Sequence[str]:
+        """Names of the functions in WebAssembly modules; empty if the bundle has none."""
+        return self._raw.functions
+
+    def faulted_functions(self, faulted: int) -> list[str]:
+        """Return the names of a set of functions that had no result, in the order of `functions`.
+
+        Args:
+            faulted: The set, with a bit for each function; bit 0 is the first one.
+        """
+        return [name for at, name in enumerate(self.functions) if int(faulted) >> at & 1]
+
     @property
     def explains(self) -> bool:
         """Whether the bundle has the covers that reasons and explanations need."""
@@ -292,9 +311,10 @@ class Bundle:
         import numpy as np
 
         whole = self._rows(rows)
-        out = Scores(np.empty(len(whole)), np.empty(len(whole)), np.empty(len(whole), np.uint32))
+        count = len(whole)
+        out = Scores(np.empty(count), np.empty(count), np.empty(count, np.uint32), np.empty(count, np.uint64))
         for part, chunk in self._chunks(whole):
-            self._raw.score(chunk, out.margins[part], out.scores[part], out.bands[part])
+            self._raw.score(chunk, out.margins[part], out.scores[part], out.bands[part], out.faulted[part])
         return out
 
     def score_columns(
@@ -324,7 +344,9 @@ class Bundle:
 
         count = columns.shape[-1]
         causes = self._reasons(count, reasons)
-        out = Scores(np.empty(count), np.empty(count), np.empty(count, np.uint32), causes)
+        out = Scores(
+            np.empty(count), np.empty(count), np.empty(count, np.uint32), np.empty(count, np.uint64), causes
+        )
         ruling = self._ruling(count, rules, 0)
         refused, fired = bridge.score_columns(
             self._raw,
@@ -332,6 +354,7 @@ class Bundle:
             out.margins,
             out.scores,
             out.bands,
+            out.faulted,
             None if causes is None else (causes.columns, causes.contributions),
             ruling,
         )
@@ -419,6 +442,7 @@ class Bundle:
             np.empty(count, np.uint32),
             np.empty(count),
             np.empty(count),
+            np.empty(count, np.uint64),
             np.empty((count, actions)) if pmf else None,
             causes,
         )
@@ -430,7 +454,7 @@ class Bundle:
             masks,
             checkpoint,
             ids,
-            (out.indices, out.propensities, out.expected_rewards, out.pmf),
+            (out.indices, out.propensities, out.expected_rewards, out.faulted, out.pmf),
             None if causes is None else (causes.columns, causes.contributions),
             ruling,
         )
@@ -541,8 +565,8 @@ class Bundle:
             eligible = np.packbits(np.asarray(eligible, dtype=bool), bitorder="little").tobytes()
         pmf, rewards = np.empty(len(self.actions)), np.empty(len(self.actions))
         values = np.ascontiguousarray(row, dtype=np.float32)
-        index, propensity, reward = self._raw.select(values, eligible, ids, pmf, rewards)
-        return Selection(index, self.actions[index], propensity, reward, pmf, rewards)
+        index, propensity, reward, faulted = self._raw.select(values, eligible, ids, pmf, rewards)
+        return Selection(index, self.actions[index], propensity, reward, pmf, rewards, faulted)
 
     def _rows(self, rows: Any) -> Rows:
         import numpy as np

@@ -165,6 +165,8 @@ class RuledRows:
     """Whether a rule wrote the decision, ``[n]``."""
     allowed: npt.NDArray[np.bool_]
     """Actions that the rules allow, ``[n, actions]``."""
+    faulted: list[int]
+    """The functions of the bundle that had no result per row; see `Bundle.faulted_functions`."""
 
 
 class CompiledRules:
@@ -315,6 +317,7 @@ class CompiledRules:
             bands=bands,
             written=written.astype(bool),
             allowed=allowed,
+            faulted=[one[4] for one in applied],
         )
 
 

@@ -49,6 +49,7 @@ def _served(message: pb.Served) -> Served:
         data_load_us=message.data_load_us,
         exec_us=message.exec_us,
         features_defaulted=message.features_defaulted,
+        faulted_functions=tuple(message.faulted_functions),
     )
 
 
@@ -117,6 +118,17 @@ def _rules_of_rows(message: pb.ScoreBatchResponse, request_id: str) -> tuple[App
     )
 
 
+def _faulted_rows(message: pb.ScoreBatchResponse, request_id: str) -> dict[int, tuple[str, ...]]:
+    names, rows = message.served.faulted_functions, message.faulted_rows
+    if any(row.row >= len(message.scores) or any(at >= len(names) for at in row.functions) for row in rows):
+        raise ServerFaultError(
+            f"the reply refers to a row beyond its {len(message.scores)} rows, or to a function beyond its "
+            f"{len(names)} functions without a result",
+            request_id=request_id,
+        )
+    return {row.row: tuple(names[at] for at in row.functions) for row in rows}
+
+
 def read_explanation(reply: bytes) -> RowExplanation:
     """Decode an `ExplainResponse` into a `RowExplanation`.
 
@@ -155,8 +167,8 @@ def read_batch(reply: bytes, request_id: str, rows: int) -> BatchScore:
         rows: Number of rows of the request.
 
     Raises:
-        ServerFaultError: The reply has another number of rows, or refers to a label or a rule that it does
-            not list.
+        ServerFaultError: The reply has another number of rows, or refers to a label, a rule, a row or a
+            function that it does not list.
     """
     message = pb.ScoreBatchResponse.FromString(reply)
     if not len(message.scores) == len(message.margins) == len(message.decisions) == rows:
@@ -179,6 +191,7 @@ def read_batch(reply: bytes, request_id: str, rows: int) -> BatchScore:
         unlogged=message.unlogged,
         decision_token=message.decision_token,
         rules=_rules_of_rows(message, request_id),
+        faulted_rows=_faulted_rows(message, request_id),
     )
 
 

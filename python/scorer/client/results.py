@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from scorer.client.errors import ClientError
 
@@ -24,6 +24,9 @@ class Served:
         exec_us: Time for evaluating the bundle, in microseconds.
         features_defaulted: Why features that the server computes have their defaults: "no_key", "late" or
             "failed"; "" if none has for one of these reasons.
+        faulted_functions: Names of the functions of the bundle that had no result, in a step or in a
+            condition of a rule. In a batch: in at least one row; in a selection: for at least one eligible
+            action.
     """
 
     bundle: str = ""
@@ -34,6 +37,7 @@ class Served:
     data_load_us: int = 0
     exec_us: int = 0
     features_defaulted: str = ""
+    faulted_functions: tuple[str, ...] = ()
 
     @property
     def by_model(self) -> bool:
@@ -187,6 +191,7 @@ class BatchScore:
         decision_token: Token that proves outcomes of every row; see `Score`.
         rules: What the bundle's rules did to each row; None if the bundle has no rules, or its server is of a
             version that does not return them.
+        faulted_rows: Names of the functions of the bundle that had no result, by the position of the row.
     """
 
     request_id: str
@@ -197,6 +202,7 @@ class BatchScore:
     unlogged: int = 0
     decision_token: bytes = b""
     rules: tuple[AppliedRules, ...] | None = None
+    faulted_rows: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Number of rows."""

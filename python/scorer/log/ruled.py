@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,15 +55,20 @@ def requested(decision: DecisionRecord, actions: int) -> Any:
 
 
 def check_decisions(
-    rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle, rules: CompiledRules | None, scores: Any
+    rows: Sequence[tuple[int, DecisionRecord]],
+    bundle: Bundle,
+    rules: CompiledRules | None,
+    scores: Any,
+    faulted: Any,
 ) -> Iterator[Mismatch]:
-    """Check that recorded decisions are those of the bundle's rules.
+    """Check that recorded decisions are those of the bundle's rules, with the functions that had no result.
 
     Args:
         rows: Sequences and decisions of the model.
         bundle: The bundle.
         rules: Its rules, with the lists that the decisions read; without rules nothing is checked.
         scores: Its scores of these decisions, ``[n]``.
+        faulted: The functions that had no result in its steps, ``[n]``; see `Bundle.faulted_functions`.
     """
     if rules is None:
         return
@@ -72,35 +78,64 @@ def check_decisions(
         labels = [bundle.labels[int(result.bands[at])] for result in results]
         fired = [[rules.rules[number].id for number in result.applied[at]] for result in results]
         logged = [rule.id for rule in decision.rules.fired]
-        if (decision.decision, logged) in list(zip(labels, fired, strict=True)):
-            continue
-        if decision.decision not in labels:
+        same = [
+            result.faulted[at]
+            for result, *computed in zip(results, labels, fired, strict=True)
+            if computed == [decision.decision, logged]
+        ]
+        if same:
+            yield from check_faulted(sequence, decision, bundle, int(faulted[at]), same)
+        elif decision.decision not in labels:
             yield Mismatch(sequence, decision.decision_id, "decision", decision.decision, labels[0])
         else:
             yield Mismatch(sequence, decision.decision_id, "rules", str(logged), str(fired[0]))
 
 
+def check_faulted(
+    sequence: int, decision: DecisionRecord, bundle: Bundle, in_steps: int, in_rules: Sequence[int] = (0,)
+) -> Iterator[Mismatch]:
+    """Check that a recorded decision has the names of the functions that had no result.
+
+    Args:
+        sequence: The record's sequence.
+        decision: The decision.
+        bundle: The bundle.
+        in_steps: The functions that have none in the bundle's steps; see `Bundle.faulted_functions`.
+        in_rules: The functions that have none in its rules, of each evaluation that gives this decision.
+    """
+    logged = list(decision.faulted_functions)
+    computed = [bundle.faulted_functions(in_steps | one) for one in in_rules]
+    if logged not in computed:
+        yield Mismatch(sequence, decision.decision_id, "faulted_functions", str(logged), str(computed[0]))
+
+
 def check_eligible(
     rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle, rules: CompiledRules | None
-) -> list[Mismatch]:
-    """Return the decisions whose eligible actions are not those that the bundle's rules allow.
+) -> tuple[list[Mismatch], list[list[int]]]:
+    """Check that the eligible actions of recorded decisions are those that the bundle's rules allow.
 
     Args:
         rows: Sequences and decisions of the policy.
         bundle: The bundle.
         rules: Its rules, with the lists that the decisions read; without rules nothing is checked.
+
+    Returns:
+        The decisions with other eligible actions; and for each decision the functions that had no result in
+        the rules, of each evaluation that gives its eligible actions.
     """
     if rules is None or not rows:
-        return []
+        return [], [[0] for _ in rows]
     decisions = [decision for _, decision in rows]
     missing = np.full(len(rows), np.nan)
     results = [evaluate(rules, decisions, missing, seconds_before=before) for before in _SECONDS_BEFORE]
-    wrong = []
+    wrong, faulted = [], []
     for at, (sequence, decision) in enumerate(rows):
         actions = len(bundle.actions)
         asked, logged = requested(decision, actions), eligible_actions(decision.eligible_mask, actions)
         computed = [asked & result.allowed[at] for result in results]
-        if not any(np.array_equal(one, logged) for one in computed):
+        same = [np.array_equal(one, logged) for one in computed]
+        faulted.append([result.faulted[at] for result in compress(results, same)])
+        if not any(same):
             ids = [str(np.flatnonzero(one).tolist()) for one in (logged, computed[0])]
             wrong.append(Mismatch(sequence, decision.decision_id, "eligible actions", *ids))
-    return wrong
+    return wrong, faulted

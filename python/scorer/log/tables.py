@@ -117,6 +117,7 @@ class ExportLayout:
             ("rules", FIRED_RULES),
             ("ruled_score", pa.float64()),
             ("queue", NAMES),
+            ("faulted_functions", pa.list_(pa.string())),
             ("data_load_us", pa.uint32()),
             ("exec_us", pa.uint32()),
         ]
@@ -180,6 +181,7 @@ def own_values(rows: Sequence[tuple[int, DecisionRecord]], layout: ExportLayout)
             for one, yes in zip(decisions, action, strict=True)
         ],
         "queue": [one.rules.queue or None for one in decisions],
+        "faulted_functions": [list(one.faulted_functions) for one in decisions],
         "pmf": [list(one.pmf) if yes else None for one, yes in zip(decisions, action, strict=True)],
     }
     for name in ("margin", "score", "decision"):

@@ -18,7 +18,7 @@ from scorer.log.bundles import BundleShelf, ListsRead, MissingListError, lists_r
 from scorer.log.mismatch import Mismatch
 from scorer.log.outcomes import OutcomeJoin
 from scorer.log.reading import Advance, LogFinding, LogSegment, is_serious
-from scorer.log.ruled import WITHOUT_RULES, check_decisions, check_eligible
+from scorer.log.ruled import WITHOUT_RULES, check_decisions, check_eligible, check_faulted
 from scorer.log.scanning import scan
 from scorer.log.sealing import ReaderKey, SealedCounts
 from scorer.log.tables import digest_of, is_action
@@ -41,7 +41,8 @@ class Verification:
     """The result of a verification.
 
     Decisions of a model are computed again with their bundle, and every number must agree bit for bit: margin
-    and score; or pmf, chosen action, propensity and expected reward. For a ``greedy`` fallback (exploration
+    and score; or pmf, chosen action, propensity and expected reward; and the names of the functions without a
+    result. For a ``greedy`` fallback (exploration
     is stopped) the best action is computed again, and for a ``model`` fallback (the rules failed) the model's
     own decision. Other fallbacks do not come from the model, so only two things can be checked: the
     propensity is 1, and the pmf has all its weight on the chosen action. Decisions that were not logged
@@ -238,8 +239,13 @@ def _repeat(
         else:
             wrong.append(misfit)
     if bundle.kind == "action":
-        wrong += check_eligible(fitting, bundle, rules)
-        return wrong + [found for row in fitting for found in _check_action(*row, bundle)]
+        others, in_rules = check_eligible(fitting, bundle, rules)
+        checked = zip(fitting, in_rules, strict=True)
+        return [
+            *wrong,
+            *others,
+            *(found for row, faulted in checked for found in _check_action(*row, bundle, faulted)),
+        ]
     return [*wrong, *_check_scores(fitting, bundle, rules)]
 
 
@@ -279,14 +285,23 @@ def _check_scores(
         yield from _differ(sequence, decision, "score", decision.score, float(score))
     ruled = [rules is not None and decision.fallback_source != WITHOUT_RULES for _, decision in rows]
     if any(ruled):
-        yield from check_decisions(list(compress(rows, ruled)), bundle, rules, out.scores[ruled])
-    for (sequence, decision), band, has_rules in zip(rows, out.bands, ruled, strict=True):
+        yield from check_decisions(
+            list(compress(rows, ruled)), bundle, rules, out.scores[ruled], out.faulted[ruled]
+        )
+    for (sequence, decision), band, faulted, has_rules in zip(
+        rows, out.bands, out.faulted, ruled, strict=True
+    ):
+        if has_rules:
+            continue
         label = bundle.labels[band]
-        if not has_rules and decision.decision != label:
+        if decision.decision != label:
             yield Mismatch(sequence, decision.decision_id, "decision", decision.decision, label)
+        yield from check_faulted(sequence, decision, bundle, int(faulted))
 
 
-def _check_action(sequence: int, decision: DecisionRecord, bundle: Bundle) -> Iterator[Mismatch]:
+def _check_action(
+    sequence: int, decision: DecisionRecord, bundle: Bundle, in_rules: Sequence[int]
+) -> Iterator[Mismatch]:
     row, mask = np.array(decision.features, np.float32), decision.eligible_mask or None
     greedy = decision.fallback_source == "greedy"
     try:
@@ -299,6 +314,9 @@ def _check_action(sequence: int, decision: DecisionRecord, bundle: Bundle) -> It
     except BundleError as error:
         yield Mismatch(sequence, decision.decision_id, "action", decision.action, f"an error: {error}")
         return
+    # Without an evaluation of the rules that gives the eligible actions, these are the mismatch.
+    if in_rules:
+        yield from check_faulted(sequence, decision, bundle, chosen.faulted, in_rules)
     pmf = np.zeros(len(bundle.actions)) if greedy else chosen.pmf
     if greedy:
         pmf[chosen.index] = 1.0

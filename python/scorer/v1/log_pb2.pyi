@@ -222,6 +222,7 @@ class DecisionRecord(_message.Message):
     FEATURES_DEFAULTED_FIELD_NUMBER: _builtins.int
     STATED_FEATURES_FIELD_NUMBER: _builtins.int
     FEATURES_AT_US_FIELD_NUMBER: _builtins.int
+    FAULTED_FUNCTIONS_FIELD_NUMBER: _builtins.int
     decision_id: _builtins.str
     checkpoint: _builtins.str
     lane: _builtins.str
@@ -291,6 +292,10 @@ class DecisionRecord(_message.Message):
     def stated_features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Positions, ascending, of computed features whose value the request stated."""
 
+    @_builtins.property
+    def faulted_functions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As `Served.faulted_functions`."""
+
     def __init__(
         self,
         *,
@@ -326,10 +331,11 @@ class DecisionRecord(_message.Message):
         features_defaulted: _builtins.str = ...,
         stated_features: _abc.Iterable[_builtins.int] | None = ...,
         features_at_us: _builtins.int = ...,
+        faulted_functions: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rules", b"rules", "sealed", b"sealed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "action_index", b"action_index", "bundle", b"bundle", "checkpoint", b"checkpoint", "data_load_us", b"data_load_us", "decided_at_us", b"decided_at_us", "decision", b"decision", "decision_id", b"decision_id", "eligible_mask", b"eligible_mask", "entity", b"entity", "exec_us", b"exec_us", "expected_reward", b"expected_reward", "fallback_reason", b"fallback_reason", "fallback_source", b"fallback_source", "feature_reasons", b"feature_reasons", "features", b"features", "features_at_us", b"features_at_us", "features_defaulted", b"features_defaulted", "lane", b"lane", "lane_table", b"lane_table", "linked_checkpoint", b"linked_checkpoint", "margin", b"margin", "pmf", b"pmf", "propensity", b"propensity", "reasons", b"reasons", "requested_mask", b"requested_mask", "rules", b"rules", "schema_fingerprint", b"schema_fingerprint", "score", b"score", "sealed", b"sealed", "stated_features", b"stated_features", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "action_index", b"action_index", "bundle", b"bundle", "checkpoint", b"checkpoint", "data_load_us", b"data_load_us", "decided_at_us", b"decided_at_us", "decision", b"decision", "decision_id", b"decision_id", "eligible_mask", b"eligible_mask", "entity", b"entity", "exec_us", b"exec_us", "expected_reward", b"expected_reward", "fallback_reason", b"fallback_reason", "fallback_source", b"fallback_source", "faulted_functions", b"faulted_functions", "feature_reasons", b"feature_reasons", "features", b"features", "features_at_us", b"features_at_us", "features_defaulted", b"features_defaulted", "lane", b"lane", "lane_table", b"lane_table", "linked_checkpoint", b"linked_checkpoint", "margin", b"margin", "pmf", b"pmf", "propensity", b"propensity", "reasons", b"reasons", "requested_mask", b"requested_mask", "rules", b"rules", "schema_fingerprint", b"schema_fingerprint", "score", b"score", "sealed", b"sealed", "stated_features", b"stated_features", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

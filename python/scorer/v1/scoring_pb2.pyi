@@ -605,6 +605,7 @@ class ScoreBatchResponse(_message.Message):
     DECISION_TOKEN_FIELD_NUMBER: _builtins.int
     RULES_FIELD_NUMBER: _builtins.int
     RULED_ROWS_FIELD_NUMBER: _builtins.int
+    FAULTED_ROWS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     unlogged: _builtins.int
     """Number of rows that are not recorded as the checkpoint's durability requires."""
@@ -632,6 +633,10 @@ class ScoreBatchResponse(_message.Message):
     def ruled_rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___RuledRow]:
         """What the rules did to each row; empty if the bundle has no rules."""
 
+    @_builtins.property
+    def faulted_rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___FaultedRow]:
+        """The rows in which a function of the bundle had no result, ascending."""
+
     def __init__(
         self,
         *,
@@ -645,14 +650,43 @@ class ScoreBatchResponse(_message.Message):
         decision_token: _builtins.bytes = ...,
         rules: _abc.Iterable[Global___FiredRule] | None = ...,
         ruled_rows: _abc.Iterable[Global___RuledRow] | None = ...,
+        faulted_rows: _abc.Iterable[Global___FaultedRow] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["served", b"served"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision_token", b"decision_token", "decisions", b"decisions", "labels", b"labels", "margins", b"margins", "request_id", b"request_id", "ruled_rows", b"ruled_rows", "rules", b"rules", "scores", b"scores", "served", b"served", "unlogged", b"unlogged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision_token", b"decision_token", "decisions", b"decisions", "faulted_rows", b"faulted_rows", "labels", b"labels", "margins", b"margins", "request_id", b"request_id", "ruled_rows", b"ruled_rows", "rules", b"rules", "scores", b"scores", "served", b"served", "unlogged", b"unlogged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScoreBatchResponse: _TypeAlias = ScoreBatchResponse  # noqa: Y015
+
+@_typing.final
+class FaultedRow(_message.Message):
+    """The functions of the bundle that had no result in one row of a batch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROW_FIELD_NUMBER: _builtins.int
+    FUNCTIONS_FIELD_NUMBER: _builtins.int
+    row: _builtins.int
+    """Position of the row."""
+    @_builtins.property
+    def functions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Positions in `served.faulted_functions`, ascending."""
+
+    def __init__(
+        self,
+        *,
+        row: _builtins.int = ...,
+        functions: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["functions", b"functions", "row", b"row"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FaultedRow: _TypeAlias = FaultedRow  # noqa: Y015
 
 @_typing.final
 class RuledRow(_message.Message):
@@ -1129,6 +1163,7 @@ class Served(_message.Message):
     DATA_LOAD_US_FIELD_NUMBER: _builtins.int
     EXEC_US_FIELD_NUMBER: _builtins.int
     FEATURES_DEFAULTED_FIELD_NUMBER: _builtins.int
+    FAULTED_FUNCTIONS_FIELD_NUMBER: _builtins.int
     bundle: _builtins.str
     """"sha256:<hex>" of the bundle that answered."""
     lane: _builtins.str
@@ -1144,6 +1179,14 @@ class Served(_message.Message):
     request has no key of their entity), "late" or "failed" (all that the request does not
     state). Empty: no feature has its default for one of these reasons.
     """
+    @_builtins.property
+    def faulted_functions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the functions of the bundle that had no result (a fault) in this answer, in the
+        order of the bundle, which has at most 64: a column that a step of a transform computes
+        was missing, or a condition of a rule had no value. In a batch: in at least one row; in
+        a selection: for at least one eligible action. Empty: each function had a result.
+        """
+
     def __init__(
         self,
         *,
@@ -1155,10 +1198,11 @@ class Served(_message.Message):
         data_load_us: _builtins.int = ...,
         exec_us: _builtins.int = ...,
         features_defaulted: _builtins.str = ...,
+        faulted_functions: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle", b"bundle", "data_load_us", b"data_load_us", "exec_us", b"exec_us", "fallback_reason", b"fallback_reason", "fallback_source", b"fallback_source", "features_defaulted", b"features_defaulted", "lane", b"lane", "lane_table", b"lane_table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle", b"bundle", "data_load_us", b"data_load_us", "exec_us", b"exec_us", "fallback_reason", b"fallback_reason", "fallback_source", b"fallback_source", "faulted_functions", b"faulted_functions", "features_defaulted", b"features_defaulted", "lane", b"lane", "lane_table", b"lane_table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

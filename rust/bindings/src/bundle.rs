@@ -99,6 +99,13 @@ impl Bundle {
         self.inner.catalogue().iter().map(|action| action.id.clone()).collect()
     }
 
+    /// Names of the functions, in the order of their bits in sets of functions.
+    #[getter]
+    fn functions(&self) -> Vec<String> {
+        let entries = self.inner.functions().map_or(&[][..], |functions| functions.entries());
+        entries.iter().map(|entry| entry.name.clone()).collect()
+    }
+
     /// Whether the bundle has the covers that reasons need.
     #[getter]
     fn explains(&self) -> bool {
@@ -170,7 +177,8 @@ impl Bundle {
         })
     }
 
-    /// Scores rows and writes one entry per row to each of the three outputs.
+    /// Scores rows and writes one entry per row to each of the four outputs. The last one is the set of functions that
+    /// had no result, a bit for each.
     fn score(
         &self,
         py: Python<'_>,
@@ -178,6 +186,7 @@ impl Bundle {
         margins: PyBuffer<f64>,
         scores: PyBuffer<f64>,
         bands: PyBuffer<u32>,
+        faulted: PyBuffer<u64>,
     ) -> PyResult<()> {
         let rows = copy_in(py, &rows, "rows")?;
         let width = self.width(&rows)?;
@@ -192,11 +201,13 @@ impl Bundle {
         })?;
         copy_out(py, &margins, "margins", &outs.iter().map(|out| out.margin).collect::<Vec<_>>())?;
         copy_out(py, &scores, "scores", &outs.iter().map(|out| out.score).collect::<Vec<_>>())?;
-        copy_out(py, &bands, "bands", &outs.iter().map(|out| out.band as u32).collect::<Vec<_>>())
+        copy_out(py, &bands, "bands", &outs.iter().map(|out| out.band as u32).collect::<Vec<_>>())?;
+        let sets: Vec<_> = outs.iter().map(|out| out.faulted.bits()).collect();
+        copy_out(py, &faulted, "functions without a result", &sets)
     }
 
-    /// Repeats one selection. Returns `(index, propensity, expected reward)`, and writes the pmf and the expected
-    /// rewards of all actions to the outputs. `mask` has the format of the wire; with `None` every action is eligible.
+    /// Repeats one selection. Returns `(index, propensity, expected reward, functions without a result)`, and writes the
+    /// pmf and the expected rewards of all actions to the outputs. `mask` has the format of the wire; with `None` every action is eligible.
     /// Without `ids` the best action is selected, as while exploration is stopped.
     #[pyo3(signature = (row, mask, ids, pmf, rewards))]
     fn select(
@@ -207,7 +218,7 @@ impl Bundle {
         ids: Option<(&str, &str)>,
         pmf: PyBuffer<f64>,
         rewards: PyBuffer<f64>,
-    ) -> PyResult<(usize, f64, f64)> {
+    ) -> PyResult<(usize, f64, f64, u64)> {
         let row = copy_in(py, &row, "row")?;
         let eligible = self.mask(mask)?;
         let (out, scratch) = py.detach(|| {
@@ -223,7 +234,7 @@ impl Bundle {
         let out = out.map_err(failed)?;
         copy_out(py, &pmf, "pmf", scratch.pmf())?;
         copy_out(py, &rewards, "rewards", scratch.expected_rewards())?;
-        Ok((out.index, out.propensity, out.expected_reward))
+        Ok((out.index, out.propensity, out.expected_reward, out.faulted.bits()))
     }
 
     /// Writes the expected rewards and the pmf of many rows, `[n, actions]`. `masks` contains one mask per row, one

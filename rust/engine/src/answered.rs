@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use scorer_core::bundle::FunctionSet;
 use scorer_core::explain::Contribution;
 use scorer_core::policy::Mask;
 use scorer_core::schema::Value;
@@ -47,6 +48,8 @@ pub struct Answered<'a> {
     pub reasons: &'a [Contribution],
     /// What the bundle's rules did; absent if the bundle has no rules.
     pub ruled: Option<&'a Ruled>,
+    /// The functions of the bundle that had no result.
+    pub faulted: FunctionSet,
     /// The answer.
     pub outcome: Outcome<'a>,
 }

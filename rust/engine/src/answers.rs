@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use scorer_core::bundle::FunctionSet;
 use scorer_core::explain::Contribution;
 
-use crate::bundles::{FiredRule, Loaded, ReasonColumn, Ruled, Shape};
+use crate::bundles::{FaultedFunctions, FiredRule, Loaded, ReasonColumn, Ruled, Shape};
 use crate::defaulted::Defaulted;
 use crate::idempotency::Remembered;
 use crate::lanes::Source;
@@ -43,6 +44,8 @@ pub struct Scored {
     pub timings: Timings,
     /// Why computed features have their defaults; `None` if none has.
     pub defaulted: Option<Defaulted>,
+    /// The functions of the bundle that had no result.
+    pub faulted: FaultedFunctions,
     /// The reasons that the request asked for.
     pub reasons: GivenReasons,
     /// What the bundle's rules did.
@@ -72,6 +75,8 @@ pub struct Selected {
     pub timings: Timings,
     /// Why computed features have their defaults; `None` if none has.
     pub defaulted: Option<Defaulted>,
+    /// The functions of the bundle that had no result.
+    pub faulted: FaultedFunctions,
     /// The reasons of the action's score that the request asked for.
     pub reasons: GivenReasons,
     /// What the bundle's rules did.
@@ -116,6 +121,8 @@ pub struct ScoredBatch {
     pub timings: Timings,
     /// The most severe reason why computed features of a row have their defaults; `None` if none has.
     pub defaulted: Option<Defaulted>,
+    /// The functions of the bundle that had no result in at least one row.
+    pub faulted: FaultedFunctions,
     /// Number of rows that are not recorded with the checkpoint's durability.
     pub unlogged: u32,
     /// What the bundle's rules did to each row; empty if the bundle has no rules.
@@ -135,6 +142,8 @@ pub struct BatchRow {
     pub label: usize,
     /// The reason if the drawn lane's model did not answer.
     pub fallback: Option<Reason>,
+    /// The functions of the bundle that had no result.
+    pub faulted: FunctionSet,
 }
 
 /// The source of a score's label.
@@ -157,6 +166,8 @@ pub struct Score {
     pub score: f64,
     /// The source of its label.
     pub band: Band,
+    /// The functions of the bundle that had no result in a transform; none for a static answer.
+    pub faulted: FunctionSet,
 }
 
 impl std::fmt::Debug for GivenReasons {

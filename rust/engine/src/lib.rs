@@ -47,7 +47,7 @@ mod tokens;
 
 pub use answer::{
     OutcomeReport, Reported, check_decision_id, check_dense, check_entity, check_fingerprint, direction,
-    fill_origins, fill_record, rules_of_record,
+    fill_faulted, fill_origins, fill_record, rules_of_record,
 };
 pub use answered::{Answered, NamedValues, Outcome, Pmf};
 pub use answers::{
@@ -57,10 +57,10 @@ pub use answers::{
 pub use arrival::{Arrival, RequestStep};
 pub use bundle_dir::Stages;
 pub use bundles::{
-    ActionInfo, BoundLists, BundleListener, FiredRule, FunctionCounters, ListError, ListRead, ListRefusal,
-    ListReport, ListRequest, ListStatus, ListTable, Live, LoadReport, LoadRequest, Loaded, NodeCounters,
-    NodeTime, ReasonColumn, RuleCounters, Ruled, Shape, Store, Vetting, WarmUp, WarmUpReport, resident,
-    verify_list, with_versions,
+    ActionInfo, BoundLists, BundleListener, FaultedFunctions, FiredRule, FunctionCounters, ListError,
+    ListRead, ListRefusal, ListReport, ListRequest, ListStatus, ListTable, Live, LoadReport, LoadRequest,
+    Loaded, NodeCounters, NodeTime, ReasonColumn, RuleCounters, Ruled, Shape, Store, Vetting, WarmUp,
+    WarmUpReport, resident, verify_list, with_versions,
 };
 pub use checkpoint::{AddError, Checkpoint, Checkpoints};
 pub use computed::{

@@ -165,6 +165,7 @@ fn the_contribution_of_a_sensitive_feature_or_of_a_column_from_it_is_not_recorde
             }))
             .collect(),
         rules: Vec::new(),
+        functions: Vec::new(),
         computed: None,
     };
     let sensitive = std::sync::Arc::new(sensitive);
@@ -189,6 +190,7 @@ fn the_contribution_of_a_sensitive_feature_or_of_a_column_from_it_is_not_recorde
         timings: Timings::default(),
         reasons: &reasons,
         ruled: None,
+        faulted: scorer_core::bundle::FunctionSet::default(),
         outcome: Outcome::Score { margin: 0.0, score: 0.5, label: "review" },
     };
     let mut record = DecisionRecord::default();

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use prost::encoding::message;
 use scorer_core::budget::Budget;
-use scorer_core::bundle::{EvalError, EvalScratch, ScoreOut, SelectOut};
+use scorer_core::bundle::{EvalError, EvalScratch, FunctionSet, ScoreOut, SelectOut};
 use scorer_core::policy::{Mask, PolicyError};
-use scorer_engine::{BoundLists, Kind, Level, Loaded, Ruled, Shape, fill_origins, micros, rules_of_record};
+use scorer_engine::{
+    BoundLists, Kind, Level, Loaded, Ruled, Shape, fill_faulted, fill_origins, micros, rules_of_record,
+};
 use scorer_os::sched::thread_cpu_time;
 use scorer_proto::v1::{DecisionRecord, ObservationRecord};
 use scorer_rules::Request;
@@ -55,6 +57,18 @@ enum Out {
         within: f64,
     },
     Select(SelectOut),
+}
+
+// === impl Out ===
+
+impl Out {
+    /// The functions of the bundle that had no result in a transform.
+    fn faulted(&self) -> FunctionSet {
+        match self {
+            Out::Score { out, .. } => out.faulted,
+            Out::Select(out) => out.faulted,
+        }
+    }
 }
 
 // === impl Evaluator ===
@@ -227,6 +241,10 @@ impl Evaluator {
         std::mem::swap(&mut to.features, row);
         to.schema_fingerprint = loaded.bundle.schema().fingerprint();
         fill_origins(to, loaded.shape.computed.as_ref(), job.computed.origins());
+        let faulted = result
+            .as_ref()
+            .map_or_else(|_| FunctionSet::default(), |out| out.faulted().or(eval.faulted_in_rules()));
+        fill_faulted(to, &loaded.shape, faulted);
         to.data_load_us = micros(data_load);
         to.exec_us = micros(exec);
         (to.margin, to.score) = (0.0, 0.0);

@@ -67,6 +67,7 @@ impl KnownSchema {
             // A sender's answers arrive without reasons.
             reasons: Vec::new(),
             rules: Vec::new(),
+            functions: Vec::new(),
             computed: None,
         };
         Ok(KnownSchema { given, schema, shape: Arc::new(shape) })
@@ -193,6 +194,7 @@ mod tests {
             sensitive: Sensitive::default(),
             reasons: Vec::new(),
             rules: Vec::new(),
+            functions: Vec::new(),
             computed: None,
         })
     }

@@ -171,9 +171,9 @@ impl Block {
         }
     }
 
-    /// Chooses the first rows to run.
-    pub(crate) fn activate(&mut self, count: usize) {
-        self.active = first(count);
+    /// Chooses the rows to run, a bit for each.
+    pub(crate) fn activate(&mut self, rows: u64) {
+        self.active = rows;
     }
 
     /// Sets the value of a name in a row.
@@ -360,14 +360,19 @@ impl Registers for Block {
     }
 
     #[inline]
-    fn call_declared(&mut self, to: Register, of: &[Register], mut apply: impl FnMut(&[Cell]) -> Cell) {
+    fn call_declared(
+        &mut self,
+        to: Register,
+        of: &[Register],
+        mut apply: impl FnMut(usize, &[Cell]) -> Cell,
+    ) {
         let mut cells = [Cell::MISSING; ROWS];
         let mut operands = [Cell::MISSING; custom::MAX_OPERANDS];
         for row in rows(self.active) {
             for (operand, register) in operands.iter_mut().zip(of) {
                 *operand = self.operand(*register).cell(row);
             }
-            cells[row] = apply(&operands[..of.len()]);
+            cells[row] = apply(row, &operands[..of.len()]);
         }
         self.write(to, &cells);
     }

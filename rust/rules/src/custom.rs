@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 /// Greatest number of operands of a declared function.
 pub(crate) const MAX_OPERANDS: usize = 16;
+/// Greatest number of declared functions, so that a set of them is one number.
+pub(crate) const MAX_FUNCTIONS: usize = 64;
 
 /// A function that conditions can call by its name. Its operands and its result are doubles.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,10 +54,43 @@ impl Declared {
 
 /// The memory of a scratch, which can be cloned with it.
 #[derive(Debug, Default)]
-pub(crate) struct Calling(pub(crate) Option<Box<dyn Calls>>);
+pub(crate) struct Calling {
+    calls: Option<Box<dyn Calls>>,
+    /// For each request of the scratch the functions whose calls failed, a bit for each. It is empty without functions.
+    failed: Box<[u64]>,
+}
+
+impl Calling {
+    /// `requests` is the number of requests that the scratch holds.
+    pub(crate) fn new(calls: Option<Box<dyn Calls>>, requests: usize) -> Calling {
+        let requests = if calls.is_some() { requests } else { 0 };
+        Calling { calls, failed: vec![0; requests].into() }
+    }
+
+    /// Calls a function for a request. Returns `None` if the call failed.
+    pub(crate) fn call(&mut self, request: usize, function: u16, operands: &[f64]) -> Option<f64> {
+        let result = self.calls.as_mut()?.call(usize::from(function), operands);
+        if let (None, Some(failed)) = (result, self.failed.get_mut(request)) {
+            *failed |= 1 << function;
+        }
+        result
+    }
+
+    /// Returns the functions whose calls failed for a request since the last time, a bit for each.
+    pub(crate) fn take_failed(&mut self, request: usize) -> u64 {
+        self.failed.get_mut(request).map_or(0, std::mem::take)
+    }
+
+    /// Passes the number of failed calls of each function since the last time.
+    pub(crate) fn take_faults(&mut self, each: &mut dyn FnMut(usize, u64)) {
+        if let Some(calls) = &mut self.calls {
+            calls.take_faults(each);
+        }
+    }
+}
 
 impl Clone for Calling {
     fn clone(&self) -> Calling {
-        Calling(self.0.as_ref().map(|calls| calls.again()))
+        Calling { calls: self.calls.as_ref().map(|calls| calls.again()), failed: self.failed.clone() }
     }
 }

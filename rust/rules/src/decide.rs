@@ -62,6 +62,7 @@ pub struct Decision {
     unknown: u32,
     errors: u32,
     conflicts: u32,
+    pub(crate) failed: u64,
 }
 
 impl RuleSet {
@@ -81,6 +82,7 @@ impl RuleSet {
             unknown: 0,
             errors: 0,
             conflicts: 0,
+            failed: 0,
         }
     }
 
@@ -94,6 +96,7 @@ impl RuleSet {
         for step in &self.steps {
             self.step(*step, decision, lists, request);
         }
+        decision.failed = decision.values.calls.take_failed(0);
         self.apply_groups(decision);
     }
 
@@ -281,7 +284,7 @@ impl Decision {
         self.applied.clear();
         (self.decision, self.cap, self.floor, self.queue) = (None, None, None, None);
         self.allowed.iter_mut().zip(actions).for_each(|(word, all)| *word = *all);
-        (self.unknown, self.errors, self.conflicts) = (0, 0, 0);
+        (self.unknown, self.errors, self.conflicts, self.failed) = (0, 0, 0, 0);
     }
 
     /// The values of names, to be set before an evaluation.
@@ -356,5 +359,11 @@ impl Decision {
     #[must_use]
     pub fn conflicts(&self) -> u32 {
         self.conflicts
+    }
+
+    /// The declared functions whose calls failed in a condition or value, a bit for each by its position.
+    #[must_use]
+    pub fn failed_functions(&self) -> u64 {
+        self.failed
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::custom::{Declared, FunctionSpec, Functions, MAX_OPERANDS};
+use crate::custom::{Declared, FunctionSpec, Functions, MAX_FUNCTIONS, MAX_OPERANDS};
 use crate::functions::Function;
 use crate::limits::{MAX_NAMES, MAX_TEXT, MAX_TEXTS};
 
@@ -161,12 +161,19 @@ impl Environment {
     /// Declares functions that conditions call by their names. A call passes their positions to `functions`.
     ///
     /// # Errors
-    /// Fails if a name is no identifier, is that of another function, or has no or too many operands.
+    /// Fails if there are more than 64 functions, or if a name is no identifier, is that of another function, or has no or
+    /// too many operands.
     pub fn declare_functions(
         &mut self,
         specs: Vec<FunctionSpec>,
         functions: Arc<dyn Functions>,
     ) -> Result<(), DeclareError> {
+        if specs.len() > MAX_FUNCTIONS {
+            let count = specs.len();
+            return Err(DeclareError(format!(
+                "{count} functions are declared, at most {MAX_FUNCTIONS}; remove some"
+            )));
+        }
         for (at, FunctionSpec { name, operands, .. }) in specs.iter().enumerate() {
             let fail = |problem: &str| Err(DeclareError(format!("function {name:?}: {problem}")));
             check_name(name)?;

@@ -1,7 +1,7 @@
 //! Runs instructions.
 
 use crate::code::{Cell, Goal, Instruction, Join, OTHER, Register, UNKNOWN};
-use crate::custom::{self, Calls};
+use crate::custom::{self, Calling};
 use crate::functions::MAX_OPERANDS;
 use crate::lists::{KeySet, Lists};
 use crate::lower::Tables;
@@ -36,8 +36,8 @@ pub(crate) trait Registers {
         of: [Register; MAX_OPERANDS],
         apply: impl Fn([Cell; MAX_OPERANDS]) -> Cell,
     );
-    /// Writes a function of registers, which is no bool. It is called once for each request.
-    fn call_declared(&mut self, to: Register, of: &[Register], apply: impl FnMut(&[Cell]) -> Cell);
+    /// Writes a function of registers, which is no bool. It is called once for each request, with its number.
+    fn call_declared(&mut self, to: Register, of: &[Register], apply: impl FnMut(usize, &[Cell]) -> Cell);
     /// Puts a test of one register where its goal says, and jumps where that decides.
     fn test(&mut self, goal: Goal, next: &mut usize, a: Register, apply: impl Fn(Cell) -> Cell);
     /// Puts a test of two registers where its goal says, and jumps where that decides.
@@ -63,7 +63,7 @@ pub(crate) fn run(
     cells: &mut (impl Registers + ?Sized),
     tables: &Tables,
     lists: Option<&Lists>,
-    mut calls: Option<&mut (dyn Calls + 'static)>,
+    calls: &mut Calling,
 ) {
     let mut next = 0;
     while let Some(&instruction) = code.get(next) {
@@ -195,8 +195,8 @@ pub(crate) fn run(
                 });
             }
             Instruction::CallDeclared { to, of, function } => {
-                cells.call_declared(to, &tables.operands[usize::from(of)], |of| {
-                    declared(calls.as_deref_mut(), function, of)
+                cells.call_declared(to, &tables.operands[usize::from(of)], |request, of| {
+                    declared(calls, request, function, of)
                 });
             }
             Instruction::And { to, a, end } => {
@@ -246,12 +246,17 @@ impl Registers for [Cell] {
     }
 
     #[inline]
-    fn call_declared(&mut self, to: Register, of: &[Register], mut apply: impl FnMut(&[Cell]) -> Cell) {
+    fn call_declared(
+        &mut self,
+        to: Register,
+        of: &[Register],
+        mut apply: impl FnMut(usize, &[Cell]) -> Cell,
+    ) {
         let mut operands = [Cell::MISSING; custom::MAX_OPERANDS];
         for (operand, register) in operands.iter_mut().zip(of) {
             *operand = self[usize::from(*register)];
         }
-        self[usize::from(to)] = apply(&operands[..of.len()]);
+        self[usize::from(to)] = apply(0, &operands[..of.len()]);
     }
 
     #[inline]
@@ -300,7 +305,7 @@ impl Registers for [Cell] {
 }
 
 /// The result of a declared function. A missing operand is NaN for it; an operand that has an error is one of the call.
-fn declared(calls: Option<&mut (dyn Calls + 'static)>, function: u16, of: &[Cell]) -> Cell {
+fn declared(calls: &mut Calling, request: usize, function: u16, of: &[Cell]) -> Cell {
     let mut operands = [f64::NAN; custom::MAX_OPERANDS];
     let mut state = 0;
     for (operand, cell) in operands.iter_mut().zip(of) {
@@ -313,7 +318,7 @@ fn declared(calls: Option<&mut (dyn Calls + 'static)>, function: u16, of: &[Cell
     if state != 0 {
         return Cell { bits: 0, state };
     }
-    match calls.and_then(|calls| calls.call(usize::from(function), &operands[..of.len()])) {
+    match calls.call(request, function, &operands[..of.len()]) {
         None => error(ErrorKind::Failed),
         Some(result) if result.is_nan() => Cell::MISSING,
         Some(result) => Cell::double(result),

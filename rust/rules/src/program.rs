@@ -1,6 +1,6 @@
 //! Compiled expressions and the memory in which they run.
 
-use crate::block::Block;
+use crate::block::{Block, ROWS};
 use crate::check::{Typed, check};
 use crate::code::{Cell, Instruction, OTHER, Register, UNKNOWN};
 use crate::custom::Calling;
@@ -147,15 +147,14 @@ impl Program {
         let slots = self.environment.count();
         let mut cells = vec![Cell::MISSING; self.registers.max(1)];
         cells[slots..slots + self.tables.constants.len()].copy_from_slice(&self.tables.constants);
-        Scratch { cells, slots, calls: self.calling() }
+        Scratch { cells, slots, calls: self.calling(1) }
     }
 
-    /// The memory of the declared functions that expressions call.
-    fn calling(&self) -> Calling {
+    /// The memory of the declared functions that expressions call, for a number of requests.
+    fn calling(&self, requests: usize) -> Calling {
         let functions = self.environment.declared().functions.as_ref();
-        Calling(
-            functions.filter(|_| self.calls.contains(&true)).map(|functions| functions.start(&self.calls)),
-        )
+        let used = functions.filter(|_| self.calls.contains(&true));
+        Calling::new(used.map(|functions| functions.start(&self.calls)), requests)
     }
 
     /// The number of a string for [`Scratch::set_text`]; `None` for one outside the vocabulary.
@@ -207,7 +206,7 @@ impl Program {
     #[inline]
     fn cell(&self, code: Code, scratch: &mut Scratch, lists: Option<&Lists>) -> Cell {
         let instructions = &self.instructions[code.start..code.start + code.length];
-        run(instructions, &mut scratch.cells[..], &self.tables, lists, scratch.calls.0.as_deref_mut());
+        run(instructions, &mut scratch.cells[..], &self.tables, lists, &mut scratch.calls);
         scratch.cells[usize::from(code.result)]
     }
 
@@ -215,7 +214,7 @@ impl Program {
     pub(crate) fn block(&self) -> Block {
         let longest = self.codes.iter().map(|code| code.length).max().unwrap_or(0);
         let bools = self.environment.names().map(|(_, kind)| kind == Type::Bool);
-        Block::new(bools, &self.tables.constants, self.registers, longest, self.calling())
+        Block::new(bools, &self.tables.constants, self.registers, longest, self.calling(ROWS))
     }
 
     /// Evaluates the expression number `expression`, which exists, on the active rows of a block of this program. Returns
@@ -224,7 +223,7 @@ impl Program {
         let code = self.codes[expression];
         let instructions = &self.instructions[code.start..code.start + code.length];
         let mut calls = std::mem::take(&mut block.calls);
-        run(instructions, block, &self.tables, lists, calls.0.as_deref_mut());
+        run(instructions, block, &self.tables, lists, &mut calls);
         block.calls = calls;
         code.result
     }
@@ -247,9 +246,7 @@ impl Scratch {
 
     /// Passes the number of failed calls of each declared function since the last time, if there were some.
     pub fn take_faults(&mut self, mut each: impl FnMut(usize, u64)) {
-        if let Some(calls) = &mut self.calls.0 {
-            calls.take_faults(&mut each);
-        }
+        self.calls.take_faults(&mut each);
     }
 
     /// Sets a bool.

@@ -94,7 +94,7 @@ impl RuleSet {
             return;
         }
         let lists = self.program.checked(lists);
-        rows.block.activate(count);
+        rows.block.activate(first(count));
         rows.states.fill(RuleState::False);
         for step in &self.steps {
             match *step {
@@ -110,6 +110,7 @@ impl RuleSet {
             decision.reset(&self.actions);
             decision.states.copy_from_slice(&rows.states[row * rules..(row + 1) * rules]);
             decision.removed.copy_from_slice(&rows.removed[row * rules * words..(row + 1) * rules * words]);
+            decision.failed = rows.block.calls.take_failed(row);
             self.apply_groups(decision);
             each(row, decision);
         }
@@ -133,7 +134,9 @@ impl RuleSet {
             }
         }
         let mut truths = Truths::FALSE;
-        for variant in &part.variants {
+        // An inactive rule calls no functions.
+        rows.block.activate(all & !inactive);
+        for variant in part.variants.iter().filter(|_| all != inactive) {
             let register = self.program.run_block(variant.expression, &mut rows.block, lists);
             let mut found = rows.block.truths(register);
             found.clear(inactive | !all);
@@ -145,6 +148,7 @@ impl RuleSet {
             }
             truths.or(&found);
         }
+        rows.block.activate(all);
         for row in each_row(inactive) {
             rows.states[row * rules + number] = RuleState::Inactive;
         }

@@ -62,6 +62,14 @@ pub enum LibraryError {
         /// The greatest allowed number.
         limit: u64,
     },
+    /// There are too many functions.
+    #[error("there are {got} functions, at most {limit} are allowed; remove some")]
+    Functions {
+        /// The number of functions.
+        got: usize,
+        /// The greatest allowed number.
+        limit: usize,
+    },
     /// A function belongs to no module.
     #[error("there is no module {0}; add it")]
     Module(usize),

@@ -20,7 +20,10 @@ pub struct Instances {
     entries: Vec<Option<Entry>>,
     /// The number of faults of each function that have not been taken.
     faults: Box<[u64]>,
-    faulted: bool,
+    /// Whether one of these numbers is above 0.
+    counted: bool,
+    /// The functions that have had a fault since [`Instances::take_faulted`], a bit for each.
+    faulted: u64,
 }
 
 /// An instance of a module.
@@ -53,7 +56,7 @@ impl Instances {
             entries.push(entry);
         }
         let faults = vec![0; library.functions.len()].into();
-        Instances { library, running, entries, faults, faulted: false }
+        Instances { library, running, entries, faults, counted: false, faulted: 0 }
     }
 
     /// Calls a function. NaN stands for a missing argument or result. It allocates nothing, unless the call faults.
@@ -83,13 +86,20 @@ impl Instances {
     pub fn count(&mut self, function: usize) {
         if let Some(faults) = self.faults.get_mut(function) {
             *faults += 1;
-            self.faulted = true;
+            self.counted = true;
+            self.faulted |= 1 << function;
         }
+    }
+
+    /// Returns the functions that have had a fault since the last time, a bit for each by its position. The numbers of
+    /// [`Instances::take_faults`] stay as they are.
+    pub fn take_faulted(&mut self) -> u64 {
+        std::mem::take(&mut self.faulted)
     }
 
     /// Passes the number of faults of each function that had some since the last time.
     pub fn take_faults(&mut self, mut each: impl FnMut(usize, u64)) {
-        if !std::mem::take(&mut self.faulted) {
+        if !std::mem::take(&mut self.counted) {
             return;
         }
         for (function, faults) in self.faults.iter_mut().enumerate() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::LibraryError;
 use crate::instances::Instances;
-use crate::limits::{MAX_FUEL, shown};
+use crate::limits::{MAX_FUEL, MAX_FUNCTIONS, shown};
 use crate::module::Module;
 
 /// A function of a bundle.
@@ -42,6 +42,10 @@ impl Library {
     /// # Errors
     /// Returns the position of the first function that is wrong, with the reason.
     pub fn new(modules: Vec<Arc<Module>>, functions: &[Function]) -> Result<Library, (usize, LibraryError)> {
+        if functions.len() > MAX_FUNCTIONS {
+            let error = LibraryError::Functions { got: functions.len(), limit: MAX_FUNCTIONS };
+            return Err((MAX_FUNCTIONS, error));
+        }
         let bound = functions.iter().enumerate().map(|(at, function)| {
             let module = modules.get(function.module).ok_or(LibraryError::Module(function.module));
             module.and_then(|module| bind(module, function)).map_err(|error| (at, error))

@@ -150,6 +150,8 @@ def _outputs(bundle: Bundle) -> list[Mapping[str, Any]]:
         columns = {"action": text, "propensity": number, "expected_reward": number, "pmf": _list_of("double")}
         if ruled:
             columns |= {"allowed": _list_of("boolean"), "rules": _list_of("string")}
+    if bundle.functions:
+        columns |= {"faulted_functions": _list_of("string")}
     for place in range(1, 1 + (REASONS if bundle.explains else 0)):
         columns |= {
             f"reason_{place}_code": text,

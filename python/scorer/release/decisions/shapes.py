@@ -152,6 +152,7 @@ def _common(record: DecisionRecord, server: str, chose: bool) -> dict[str, Any]:
         "kind": "action" if chose else "score",
         "bundle": digest_of(record),
         **{name: _number(getattr(record, name)) for name in names},
+        "faulted_functions": list(record.faulted_functions),
         "server": server,
     }
 

@@ -5,7 +5,7 @@
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use scorer_core::budget::Unlimited;
-use scorer_core::bundle::{self as core, EvalScratch, ScoreOut};
+use scorer_core::bundle::{self as core, EvalScratch, FunctionSet, ScoreOut, SelectOut};
 use scorer_core::explain::{Contribution, MAX_REASONS};
 use scorer_core::policy::Mask;
 
@@ -23,11 +23,15 @@ type Refused = Vec<(usize, String)>;
 /// `u32::MAX` and NaN.
 type Outputs = (PyBuffer<u32>, PyBuffer<f64>);
 
-/// Scores the rows of `columns` `[features, n]` into three outputs of one entry per row, and their reasons if they are
-/// wanted. The entries of a refused row are NaN, NaN and `u32::MAX`. With `rules` the bundle's rules change the bands, and
+/// The outputs of selections: indices, propensities, expected rewards, sets of functions, and the pmf if it is wanted.
+type SelectionOutputs = (PyBuffer<u32>, PyBuffer<f64>, PyBuffer<f64>, PyBuffer<u64>, Option<PyBuffer<f64>>);
+
+/// Scores the rows of `columns` `[features, n]` into four outputs of one entry per row, and their reasons if they are
+/// wanted. The last output is the set of functions that had no result, also in the rules. The entries of a refused row are
+/// NaN, NaN, `u32::MAX` and no function. With `rules` the bundle's rules change the bands, and
 /// the rules that had an effect are returned.
 #[pyfunction]
-#[pyo3(signature = (bundle, columns, margins, scores, bands, reasons, rules))]
+#[pyo3(signature = (bundle, columns, margins, scores, bands, faulted, reasons, rules))]
 #[expect(clippy::too_many_arguments, reason = "the buffers of one call, which numpy owns")]
 pub(crate) fn score_columns<'py>(
     py: Python<'py>,
@@ -36,6 +40,7 @@ pub(crate) fn score_columns<'py>(
     margins: PyBuffer<f64>,
     scores: PyBuffer<f64>,
     bands: PyBuffer<u32>,
+    faulted: PyBuffer<u64>,
     reasons: Option<Outputs>,
     rules: Option<RuleOutputs>,
 ) -> PyResult<(Refused, Option<Fired<'py>>)> {
@@ -48,6 +53,7 @@ pub(crate) fn score_columns<'py>(
     copy_out(py, &margins, "margins", &found.margins)?;
     copy_out(py, &scores, "scores", &found.scores)?;
     copy_out(py, &bands, "bands", &found.bands)?;
+    copy_out(py, &faulted, "functions without a result", &found.faulted)?;
     Ok((found.refused, fired))
 }
 
@@ -63,8 +69,8 @@ fn fired<'py>(
 ///
 /// With `reasons` the reasons of each chosen action are written there.
 /// `masks` holds one mask after the other; `None` for every action. `ids` is the text of all decision ids and the
-/// `n + 1` offsets of their ends. `out` is the index, propensity and expected reward of each row and, if it is wanted,
-/// the pmf `[n, actions]`. The entries of a refused row are `u32::MAX` and NaN. With `rules` the actions are those that
+/// `n + 1` offsets of their ends. `out` is the index, propensity, expected reward and set of functions without a
+/// result of each row and, if it is wanted, the pmf `[n, actions]`. The entries of a refused row are `u32::MAX` and NaN. With `rules` the actions are those that
 /// the bundle's rules allow, too, and the rules that had an effect are returned.
 #[pyfunction]
 #[pyo3(signature = (bundle, columns, masks, checkpoint, ids, out, reasons, rules))]
@@ -76,7 +82,7 @@ pub(crate) fn select_columns<'py>(
     masks: Option<PyBuffer<u8>>,
     checkpoint: &str,
     ids: (PyBuffer<u8>, PyBuffer<i64>),
-    out: (PyBuffer<u32>, PyBuffer<f64>, PyBuffer<f64>, Option<PyBuffer<f64>>),
+    out: SelectionOutputs,
     reasons: Option<Outputs>,
     rules: Option<RuleOutputs>,
 ) -> PyResult<(Refused, Option<Fired<'py>>)> {
@@ -88,7 +94,7 @@ pub(crate) fn select_columns<'py>(
     }
     let ids = Ids::copy(py, &ids, columns.count)?;
     let decisions = Decisions { checkpoint, ids, masks, bytes };
-    let with_pmf = out.3.is_some();
+    let with_pmf = out.4.is_some();
     let mut causes = Causes::new(columns.count, reasons.as_ref())?;
     let mut ruling = rules.as_ref().map(|rules| Ruling::new(py, rules, columns.count)).transpose()?;
     let found =
@@ -98,7 +104,8 @@ pub(crate) fn select_columns<'py>(
     copy_out(py, &out.0, "indices", &found.indices)?;
     copy_out(py, &out.1, "propensities", &found.propensities)?;
     copy_out(py, &out.2, "expected rewards", &found.rewards)?;
-    if let Some(pmf) = &out.3 {
+    copy_out(py, &out.3, "functions without a result", &found.faulted)?;
+    if let Some(pmf) = &out.4 {
         copy_out(py, pmf, "pmf", &found.pmf)?;
     }
     Ok((found.refused, fired))
@@ -173,6 +180,7 @@ struct Scored {
     margins: Vec<f64>,
     scores: Vec<f64>,
     bands: Vec<u32>,
+    faulted: Vec<u64>,
     refused: Refused,
 }
 
@@ -205,20 +213,22 @@ fn score(
             if let Some(ruling) = &mut ruling {
                 scored = scored.and_then(|out| {
                     let ruled = ruling.score(bundle, at, row, out.score, &mut scratch)?;
-                    Ok(ScoreOut { band: ruled.band, ..out })
+                    let faulted = out.faulted.or(scratch.faulted_in_rules());
+                    Ok(ScoreOut { band: ruled.band, faulted, ..out })
                 });
                 ruling.skip(bundle, at);
             }
-            let (margin, score, band) = match scored {
-                Ok(out) => (out.margin, out.score, out.band as u32),
+            let (margin, score, band, faulted) = match scored {
+                Ok(out) => (out.margin, out.score, out.band as u32, out.faulted.bits()),
                 Err(reason) => {
                     found.refused.push((at, reason));
-                    (f64::NAN, f64::NAN, u32::MAX)
+                    (f64::NAN, f64::NAN, u32::MAX, 0)
                 }
             };
             found.margins.push(margin);
             found.scores.push(score);
             found.bands.push(band);
+            found.faulted.push(faulted);
         }
     }
     Ok(found)
@@ -252,6 +262,7 @@ struct Selected {
     indices: Vec<u32>,
     propensities: Vec<f64>,
     rewards: Vec<f64>,
+    faulted: Vec<u64>,
     pmf: Vec<f64>,
     refused: Refused,
 }
@@ -276,11 +287,14 @@ fn select(
                 bundle.schema().check_dense(row).map_err(|error| error.to_string())?;
                 decisions.read_mask(at, &mut eligible)?;
                 let id = decisions.ids.id(at)?;
+                let mut in_rules = FunctionSet::default();
                 if let Some(ruling) = ruling.as_mut().filter(|_| !eligible.is_empty()) {
                     ruling.restrict(bundle, at, row, &mut eligible, &mut scratch)?;
+                    in_rules = scratch.faulted_in_rules();
                 }
                 bundle
                     .select(row, &eligible, decisions.checkpoint, id, &Unlimited, &mut scratch)
+                    .map(|out| SelectOut { faulted: out.faulted.or(in_rules), ..out })
                     .map_err(|error| error.to_string())
             };
             let mut chosen = one();
@@ -302,13 +316,14 @@ fn select(
                     None => causes.push(&[]),
                 }
             }
-            let (index, propensity, reward) = match &chosen {
-                Ok(out) => (out.index as u32, out.propensity, out.expected_reward),
-                Err(_) => (u32::MAX, f64::NAN, f64::NAN),
+            let (index, propensity, reward, faulted) = match &chosen {
+                Ok(out) => (out.index as u32, out.propensity, out.expected_reward, out.faulted.bits()),
+                Err(_) => (u32::MAX, f64::NAN, f64::NAN, 0),
             };
             found.indices.push(index);
             found.propensities.push(propensity);
             found.rewards.push(reward);
+            found.faulted.push(faulted);
             match chosen {
                 Ok(_) if with_pmf => found.pmf.extend_from_slice(scratch.pmf()),
                 Err(_) if with_pmf => found.pmf.resize(found.pmf.len() + actions, f64::NAN),

@@ -30,8 +30,9 @@ type Described = (
     bool,
     u32,
 );
-/// The result on one row: the rules with an effect, and the numbers of unknown, failed and contradicting ones.
-type Applied = (Vec<u16>, u32, u32, u32);
+/// The result on one row: the rules with an effect, the numbers of unknown, failed and contradicting ones, and the set of
+/// functions that had no result.
+type Applied = (Vec<u16>, u32, u32, u32, u64);
 /// Lists by name: whether the elements are ints, the content, and the oldest version of an external list.
 type GivenLists = BTreeMap<String, (bool, Option<Vec<u8>>, Option<u64>)>;
 /// Which rules remove which actions from each row: the end of each row's entries (u32), the rule of each entry (u16), the
@@ -294,6 +295,7 @@ impl RuleSet {
                     decision.unknown(),
                     decision.errors(),
                     decision.conflicts(),
+                    decision.failed_functions(),
                 ));
                 let score = decision.score(scores[at]);
                 let own = rules.band(decision);

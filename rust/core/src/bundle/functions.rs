@@ -46,6 +46,41 @@ pub struct FunctionEntry {
     pub fuel: u64,
 }
 
+/// A set of functions of a bundle.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FunctionSet(u64);
+
+impl FunctionSet {
+    /// The functions whose bits are set: bit 0 for the first one of [`CustomFunctions::entries`].
+    #[must_use]
+    pub fn of_bits(bits: u64) -> FunctionSet {
+        FunctionSet(bits)
+    }
+
+    /// A bit for each function.
+    #[must_use]
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Whether there is no function.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The functions of this set and of another one.
+    #[must_use]
+    pub fn or(self, other: FunctionSet) -> FunctionSet {
+        FunctionSet(self.0 | other.0)
+    }
+
+    /// The positions of the functions, ascending.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..MAX_FUNCTIONS).filter(move |at| self.0 >> at & 1 == 1)
+    }
+}
+
 fn default_fuel() -> u64 {
     DEFAULT_FUEL
 }
@@ -230,6 +265,12 @@ impl Bundle {
 }
 
 impl EvalScratch {
+    /// The functions that had no result in the rules that were evaluated last.
+    #[must_use]
+    pub fn faulted_in_rules(&self) -> FunctionSet {
+        FunctionSet(self.ruling.as_ref().map_or(0, scorer_rules::Decision::failed_functions))
+    }
+
     /// Passes the number of faults of each function of [`Bundle::functions`] since the last time, in transforms and
     /// rules. It costs a comparison if there were none.
     pub fn take_function_faults(&mut self, mut each: impl FnMut(usize, u64)) {

@@ -7,7 +7,7 @@
 //! layout of `golden.bin`.
 
 use super::program::End;
-use super::{Bundle, BundleError, EvalError, EvalScratch, Kind, ScoreOut};
+use super::{Bundle, BundleError, EvalError, EvalScratch, FunctionSet, Kind, ScoreOut};
 use crate::budget::Unlimited;
 use crate::policy::{Mask, Policy};
 
@@ -285,7 +285,7 @@ fn from_outputs(bundle: &Bundle, outputs: &[f64], scratch: &mut EvalScratch) -> 
     for step in &program.steps {
         program.value(step, &mut scratch.buffers);
     }
-    bundle.band(&scratch.buffers.values)
+    bundle.band(&scratch.buffers.values, FunctionSet::default())
 }
 
 fn evaluate_actions(

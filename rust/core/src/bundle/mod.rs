@@ -49,7 +49,7 @@ pub use digest::{Digest, DigestError};
 pub use error::{BundleError, EvalError, ReadError};
 pub use explain::{Explained, ReasonEntry, ReasonsFile};
 pub use features::{ComputedColumn, ComputedFeatures};
-pub use functions::{CustomFunctions, FunctionEntry, FunctionsFile};
+pub use functions::{CustomFunctions, FunctionEntry, FunctionSet, FunctionsFile};
 pub use golden::GoldenRow;
 pub use list::{Element, ElementType, LIST_ELEMENTS, ListManifest, ListParser};
 pub use manifest::{

@@ -2,7 +2,7 @@
 
 use super::program::End;
 use super::scratch::Buffers;
-use super::{Bundle, EvalError, EvalScratch, Kind};
+use super::{Bundle, EvalError, EvalScratch, FunctionSet, Kind};
 use crate::budget::Budget;
 
 /// The result of a score bundle for one row.
@@ -14,6 +14,8 @@ pub struct ScoreOut {
     pub score: f64,
     /// Index of the score's band in [`Bundle::labels`].
     pub band: usize,
+    /// The functions of the bundle that had no result in a transform, so that a column was missing.
+    pub faulted: FunctionSet,
 }
 
 impl Bundle {
@@ -33,10 +35,11 @@ impl Bundle {
         self.timed_band(&mut scratch.buffers)
     }
 
-    /// Reads the result as [`Bundle::band`] does, and measures the time of the last node if evaluations are timed.
+    /// Reads the result as [`Bundle::band`] does, with the faults since [`Bundle::set_row`], and measures the time of the last node if evaluations are timed.
     pub(super) fn timed_band(&self, buffers: &mut Buffers) -> Result<ScoreOut, EvalError> {
         buffers.times.begin(self.program.last_node);
-        let out = self.band(&buffers.values);
+        let faulted = buffers.take_faulted();
+        let out = self.band(&buffers.values, faulted);
         buffers.times.end();
         out
     }
@@ -48,11 +51,13 @@ impl Bundle {
         }
         self.check_row(row, scratch)?;
         scratch.buffers.rows[..row.len()].copy_from_slice(row);
+        // An evaluation that failed has left its faults.
+        scratch.buffers.take_faulted();
         Ok(())
     }
 
     /// Reads the result from the buffer of values that the program has filled.
-    pub(super) fn band(&self, values: &[f64]) -> Result<ScoreOut, EvalError> {
+    pub(super) fn band(&self, values: &[f64], faulted: FunctionSet) -> Result<ScoreOut, EvalError> {
         let End::Threshold(thresholds) = &self.program.end else {
             return Err(EvalError::Kind { found: self.kind(), wanted: Kind::Score });
         };
@@ -60,7 +65,7 @@ impl Bundle {
         if !score.is_finite() {
             return Err(EvalError::NotFinite { what: "the score", value: score });
         }
-        Ok(ScoreOut { margin, score, band: thresholds.band(score) })
+        Ok(ScoreOut { margin, score, band: thresholds.band(score), faulted })
     }
 
     /// The band of a score; `None` for an action bundle.

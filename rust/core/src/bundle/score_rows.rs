@@ -3,7 +3,7 @@
 use super::program::{End, Program, Step};
 use super::scratch::Buffers;
 use super::transform::Run;
-use super::{Bundle, EvalError, EvalScratch, Kind, ScoreOut};
+use super::{Bundle, EvalError, EvalScratch, FunctionSet, Kind, ScoreOut};
 use crate::budget::Budget;
 
 /// Number of rows that are prepared at a time and that forests evaluate as one block.
@@ -30,6 +30,8 @@ pub(super) struct Blocks {
     chosen: Vec<usize>,
     /// For each row the error of a transform, if one failed.
     failed: Vec<Option<EvalError>>,
+    /// For each row the functions that had no result.
+    faulted: Vec<FunctionSet>,
 }
 
 impl Blocks {
@@ -46,6 +48,7 @@ impl Blocks {
             places: vec![SKIPPED; BLOCK * program.forests.len()],
             chosen: vec![0; BLOCK * program.selectors.len()],
             failed: vec![None; BLOCK],
+            faulted: vec![FunctionSet::default(); BLOCK],
         }
     }
 }
@@ -94,10 +97,13 @@ impl Bundle {
         blocks.counts.fill(0);
         for (at, row) in rows.chunks_exact(width).enumerate() {
             buffers.rows[..width].copy_from_slice(row);
+            // An evaluation that failed has left its faults.
+            buffers.take_faulted();
             blocks.failed[at] = match program.prepare(budget, buffers, blocks, at) {
                 Err(EvalError::OutOfTime(late)) => return Err(late.into()),
                 prepared => prepared.err(),
             };
+            blocks.faulted[at] = buffers.take_faulted();
             blocks.chosen[at * switches..][..switches].copy_from_slice(&buffers.chosen);
         }
         for (number, forest) in program.forests.iter().enumerate() {
@@ -128,7 +134,7 @@ impl Bundle {
                     program.value(step, buffers);
                 }
             }
-            out.push(self.band(&buffers.values));
+            out.push(self.band(&buffers.values, blocks.faulted[at]));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use super::program::End;
 use super::rules::Rules;
 use super::score_rows::Blocks;
 use super::times::NodeTimes;
-use super::{Bundle, Digest};
+use super::{Bundle, Digest, FunctionSet};
 use crate::explain::PathScratch;
 use crate::forest::Scratch;
 use crate::forest::actions::ActionScratch;
@@ -51,6 +51,13 @@ pub(super) struct Buffers {
     pub(super) functions: Option<Instances>,
     /// The times of the nodes, if evaluations are timed.
     pub(super) times: NodeTimes,
+}
+
+impl Buffers {
+    /// The functions that had no result in transforms since the last time.
+    pub(super) fn take_faulted(&mut self) -> FunctionSet {
+        FunctionSet::of_bits(self.functions.as_mut().map_or(0, Instances::take_faulted))
+    }
 }
 
 /// The program's values of every eligible action.

@@ -1,7 +1,7 @@
 //! Chooses one action: scores every eligible action, applies the policy and draws.
 
 use super::program::End;
-use super::{Bundle, EvalError, EvalScratch, Kind, oracle};
+use super::{Bundle, EvalError, EvalScratch, FunctionSet, Kind, oracle};
 use crate::budget::Budget;
 use crate::policy::{Mask, Policy, PolicyError, PolicyScratch, choose, draw};
 
@@ -14,6 +14,9 @@ pub struct SelectOut {
     pub propensity: f64,
     /// The oracle's calibrated P(reward | context, action).
     pub expected_reward: f64,
+    /// The functions of the bundle that had no result in a transform for one of the eligible actions, so that a column
+    /// was missing.
+    pub faulted: FunctionSet,
 }
 
 impl Bundle {
@@ -33,13 +36,13 @@ impl Bundle {
         budget: &dyn Budget,
         scratch: &mut EvalScratch,
     ) -> Result<SelectOut, EvalError> {
-        let policy = self.prepare(row, eligible, budget, scratch)?;
+        let (policy, faulted) = self.prepare(row, eligible, budget, scratch)?;
         self.timed_policy(scratch, |EvalScratch { scores, pmf, policy: memory, .. }| {
             policy.pmf(scores, eligible, pmf, memory.as_mut().ok_or(EvalError::Scratch)?)?;
             let point = draw(&policy.salt().0, checkpoint, decision_id);
             // The pmf sums to 1, so at least one action has a probability above 0.
             let index = choose(pmf, point).ok_or(PolicyError::NoEligibleAction)?;
-            Ok(SelectOut { index, propensity: pmf[index], expected_reward: scores[index] })
+            Ok(SelectOut { index, propensity: pmf[index], expected_reward: scores[index], faulted })
         })
     }
 
@@ -55,13 +58,13 @@ impl Bundle {
         budget: &dyn Budget,
         scratch: &mut EvalScratch,
     ) -> Result<SelectOut, EvalError> {
-        let policy = self.prepare(row, eligible, budget, scratch)?;
+        let (policy, faulted) = self.prepare(row, eligible, budget, scratch)?;
         self.timed_policy(scratch, |EvalScratch { scores, pmf, policy: memory, .. }| {
             let memory: &mut PolicyScratch = memory.as_mut().ok_or(EvalError::Scratch)?;
             let index = policy.best(scores, eligible, memory)?;
             pmf.fill(0.0);
             pmf[index] = 1.0;
-            Ok(SelectOut { index, propensity: 1.0, expected_reward: scores[index] })
+            Ok(SelectOut { index, propensity: 1.0, expected_reward: scores[index], faulted })
         })
     }
 
@@ -83,7 +86,7 @@ impl Bundle {
         eligible: &Mask,
         budget: &dyn Budget,
         scratch: &mut EvalScratch,
-    ) -> Result<&Policy, EvalError> {
+    ) -> Result<(&Policy, FunctionSet), EvalError> {
         let End::Policy(policy) = &self.program.end else {
             return Err(EvalError::Kind { found: self.kind(), wanted: Kind::Action });
         };
@@ -95,7 +98,9 @@ impl Bundle {
         if eligible.is_empty() {
             return Err(PolicyError::NoEligibleAction.into());
         }
+        // An evaluation that failed has left its faults.
+        scratch.buffers.take_faulted();
         oracle::fill_scores(self, row, eligible, budget, scratch)?;
-        Ok(policy)
+        Ok((policy, scratch.buffers.take_faulted()))
     }
 }

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::golden::{self, GoldenInput};
-use super::{Bundle, BundleError, Digest, Kind, MANIFEST, Manifest, ReadError, file_entries};
+use super::program::Step;
+use super::{Bundle, BundleError, Digest, EvalScratch, Kind, MANIFEST, Manifest, ReadError, file_entries};
+use crate::budget::Unlimited;
 use crate::explain::Covers;
 use crate::forest::{
     BaseOrder, Forest, Link, Missing, Model, NanRule, Node, Precision, Split, Target, Test, Tree, ZeroRule,
@@ -327,6 +329,25 @@ impl Recipe {
         self
     }
 
+    /// A recipe with steps that add columns in front of its forests. The first tree of each forest reads the last of them.
+    #[must_use]
+    pub fn with_steps(mut self, steps: Value) -> Recipe {
+        let added = steps.as_array().expect("steps are a list").len();
+        for model in self.forests.values_mut() {
+            model.num_features += added;
+            if let Some(Node::Split(split)) = model.trees.first_mut().and_then(|tree| tree.nodes.first_mut())
+            {
+                split.feature = model.num_features as u32 - 1;
+            }
+        }
+        let program = self.manifest["program"].as_array_mut().expect("a program is a list");
+        program.iter_mut().filter(|node| node["input"] == json!("row")).for_each(|node| {
+            node["input"] = json!("wide");
+        });
+        program.insert(0, json!({"kind": "transform", "input": "row", "output": "wide", "steps": steps}));
+        self
+    }
+
     /// A recipe whose rules also declare an external list without a file.
     #[must_use]
     pub fn with_external(mut self, name: &str, kind: &str, minimum_version: u64) -> Recipe {
@@ -347,7 +368,7 @@ impl Recipe {
         Ok(files)
     }
 
-    /// The bundle without golden cases, which only hold the models' margins on rows that no node transforms.
+    /// The bundle without golden cases.
     pub fn draft(&self) -> Result<Bundle, BundleError> {
         self.start().map(|(_, _, draft)| draft)
     }
@@ -392,6 +413,8 @@ fn golden_cases(draft: &Bundle) -> Vec<GoldenInput> {
     let actions = draft.catalogue().len();
     let mut scratch = vec![];
     scratch.extend(draft.forests().iter().map(|forest| crate::forest::Scratch::new(forest)));
+    let mut whole = EvalScratch::new(draft);
+    let transforms = draft.program.steps.iter().any(|step| matches!(step, Step::Transform { .. }));
     let mut cases = Vec::new();
     for number in 0..golden::MIN_CASES {
         let amount = [0.0, 99.99, 100.0, 100.01, 999.0, 1000.0, 20_000.0, 50_000.0][number % 8];
@@ -417,6 +440,14 @@ fn golden_cases(draft: &Bundle) -> Vec<GoldenInput> {
         };
         let mut margins = Vec::new();
         for row in rows {
+            if transforms {
+                let buffers = &mut whole.buffers;
+                buffers.rows[..row.len()].copy_from_slice(&row);
+                draft.program.run(&Unlimited, buffers, None).expect("the rows of golden cases have scores");
+                let of_forest = |range: &std::ops::Range<usize>| buffers.values[range.clone()].to_vec();
+                margins.extend(draft.program.margins.iter().flat_map(of_forest));
+                continue;
+            }
             for (forest, scratch) in draft.forests().iter().zip(&mut scratch) {
                 let mut out = vec![0.0; forest.num_outputs()];
                 forest.margins(&row, scratch, &mut out);

@@ -8,16 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use scorer_core::bundle::FunctionSet;
+
 use super::evaluate::{Failed, with_workspace};
 use super::features::check_rows;
 use super::many::{self, RowSet};
 use super::row_features::{BatchKeys, KeysOfRow, fill_rows};
 use super::rules::{self, Ruling};
+use super::sequence::with_rules;
 use super::{RequestContext, decide, identify, record, route};
 use crate::answered::{Answered, Outcome};
 use crate::answers::{Answer, Band, BatchRow, Score, ScoredBatch};
 use crate::arrival::Arrival;
-use crate::bundles::{BoundLists, Ruled};
+use crate::bundles::{BoundLists, FaultedFunctions, Ruled};
 use crate::computed::Origins;
 use crate::config::Kind;
 use crate::decision_log::{Appended, Commit};
@@ -201,6 +204,7 @@ impl Batch<'_> {
                         origins: origins.get(at).copied().unwrap_or_default(),
                         timings,
                         ruled: ruled.as_ref(),
+                        faulted: with_rules(score.faulted, ruled.as_ref()),
                         outcome,
                         ..lane.answered(*fallback)
                     };
@@ -241,16 +245,19 @@ impl Batch<'_> {
                 })
             }
         };
-        let row = |(score, fallback, _): &Decided| BatchRow {
+        let row = |(score, fallback, ruled): &Decided| BatchRow {
             score: score.score,
             margin: score.margin,
             label: place(score.band),
             fallback: *fallback,
+            faulted: with_rules(score.faulted, ruled.as_ref()),
         };
-        let rows = decided.iter().map(row).collect();
+        let rows: Vec<BatchRow> = decided.iter().map(row).collect();
         let ruled = decided.into_iter().filter_map(|(_, _, ruled)| ruled).collect();
         let (source, shape) = (Arc::clone(&self.lane.source), Arc::clone(&loaded.shape));
         let defaulted = self.origins.iter().filter_map(|origins| origins.defaulted).max();
-        ScoredBatch { source, rows, labels, timings, defaulted, unlogged, ruled, shape }
+        let faulted = rows.iter().fold(FunctionSet::default(), |all, row| all.or(row.faulted));
+        let faulted = FaultedFunctions::of(&shape, faulted);
+        ScoredBatch { source, rows, labels, timings, defaulted, faulted, unlogged, ruled, shape }
     }
 }

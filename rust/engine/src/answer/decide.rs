@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use scorer_core::bundle::{ScoreOut, SelectOut};
+use scorer_core::bundle::{FunctionSet, ScoreOut, SelectOut};
 use scorer_core::policy::Mask;
 
 use super::RequestContext;
@@ -26,7 +26,9 @@ pub(crate) fn or_static(
     evaluated: Result<ScoreOut, Failed>,
 ) -> Result<(Score, Option<Reason>), Rejection> {
     match evaluated {
-        Ok(ScoreOut { margin, score, band }) => Ok((Score { margin, score, band: Band::Of(band) }, None)),
+        Ok(ScoreOut { margin, score, band, faulted }) => {
+            Ok((Score { margin, score, band: Band::Of(band), faulted }, None))
+        }
         Err(failed) => {
             let (score, reason) = static_score(context, loaded, row, failed, |_| true)?;
             Ok((score, Some(reason)))
@@ -50,7 +52,9 @@ pub(crate) fn static_score(
     let (answer, reason) = exposure::reserve(context, loaded, row, failed, allowed)?;
     let band = if reason == Reason::Cap { Band::BeyondCaps } else { Band::Fallback };
     match *answer {
-        FallbackConfig::Score { score, .. } => Ok((Score { margin: 0.0, score, band }, reason)),
+        FallbackConfig::Score { score, .. } => {
+            Ok((Score { margin: 0.0, score, band, faulted: FunctionSet::default() }, reason))
+        }
         FallbackConfig::Action { .. } => Err(Rejection::Capped),
     }
 }
@@ -87,7 +91,8 @@ pub(crate) fn static_action(
     let (answer, reason) = exposure::reserve(context, loaded, row, failed, allowed)?;
     // The request allows only eligible actions.
     let index = action(answer).ok_or(Rejection::Capped)?;
-    Ok((SelectOut { index, propensity: 1.0, expected_reward: 0.0 }, reason))
+    let faulted = FunctionSet::default();
+    Ok((SelectOut { index, propensity: 1.0, expected_reward: 0.0, faulted }, reason))
 }
 
 /// Reads the eligible set into `mask`, which covers the bundle's catalogue.

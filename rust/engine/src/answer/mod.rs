@@ -35,7 +35,7 @@ pub(crate) use explain::check as check_reasons;
 pub use features::{check_dense, check_fingerprint};
 pub use identify::{check_decision_id, check_entity};
 pub use outcome::{OutcomeReport, Reported};
-pub use record::{direction, fill as fill_record, fill_origins, rules as rules_of_record};
+pub use record::{direction, fill as fill_record, fill_faulted, fill_origins, rules as rules_of_record};
 
 use crate::arrival::Arrival;
 use crate::checkpoint::Checkpoint;

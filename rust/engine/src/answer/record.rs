@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use scorer_core::bundle::FunctionSet;
 use scorer_proto::v1::{AppliedRules, DecisionRecord, FiredRule, ListRead, Reason, ReasonDirection};
 
 use crate::answered::{Answered, Outcome};
@@ -71,6 +72,7 @@ pub fn fill(to: &mut DecisionRecord, now_us: i64, answered: &Answered<'_>) {
     to.rules = answered.ruled.map(|ruled| rules(ruled, answered.shape));
     to.requested_mask.clear();
     fill_origins(to, answered.shape.computed.as_ref(), &answered.origins);
+    fill_faulted(to, answered.shape, answered.faulted);
     to.data_load_us = answered.timings.data_load_us;
     to.exec_us = answered.timings.exec_us;
     to.eligible_mask.clear();
@@ -108,6 +110,12 @@ pub fn fill_origins(to: &mut DecisionRecord, computed: Option<&Computed>, origin
         let stated = computed.positions().enumerate().filter(|(number, _)| origins.is_stated(*number));
         to.stated_features.extend(stated.map(|(_, at)| at as u32));
     }
+}
+
+/// Writes the functions of the bundle that had no result.
+pub fn fill_faulted(to: &mut DecisionRecord, shape: &Shape, faulted: FunctionSet) {
+    to.faulted_functions.clear();
+    to.faulted_functions.extend(shape.faulted(faulted).map(str::to_owned));
 }
 
 /// Writes the reasons. The contribution of a sensitive feature, or of a column that is computed from one, could reveal its

@@ -5,16 +5,16 @@
 
 use std::sync::Arc;
 
-use scorer_core::bundle::{EvalError, ScoreOut};
+use scorer_core::bundle::{EvalError, FunctionSet, ScoreOut};
 use scorer_core::explain::Contribution;
 
 use super::evaluate::{BundleMemory, Failed, Workspace};
-use super::sequence::{self, Decision, Names};
+use super::sequence::{self, Decision, Names, with_rules};
 use super::{RequestContext, decide, explain, rules};
 use crate::answered::Outcome;
 use crate::answers::{Answer, GivenReasons, GivenRules, Score, Scored};
 use crate::arrival::Arrival;
-use crate::bundles::{Loaded, Ruled};
+use crate::bundles::{FaultedFunctions, Loaded, Ruled};
 use crate::config::Kind;
 use crate::content::Content;
 use crate::deadline::Deadline;
@@ -156,6 +156,10 @@ impl<F: Features> Decision for Scoring<'_, F> {
         choice.ruled.as_ref()
     }
 
+    fn faulted(choice: &Choice) -> FunctionSet {
+        choice.score.faulted
+    }
+
     fn answer(
         &self,
         choice: Choice,
@@ -165,6 +169,8 @@ impl<F: Features> Decision for Scoring<'_, F> {
         defaulted: Option<Defaulted>,
         logged: bool,
     ) -> Scored {
+        let faulted = with_rules(choice.score.faulted, choice.ruled.as_ref());
+        let faulted = FaultedFunctions::of(&lane.loaded.shape, faulted);
         let Choice { score: Score { margin, score, .. }, label, fallback, reasons, ruled } = choice;
         let reasons = GivenReasons::of(&lane.loaded, reasons, self.0.reasons);
         let rules = GivenRules::of(&lane.loaded, ruled);
@@ -180,6 +186,7 @@ impl<F: Features> Decision for Scoring<'_, F> {
             fallback,
             timings,
             defaulted,
+            faulted,
             reasons,
             rules,
         }

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use scorer_core::bundle::{EvalError, EvalScratch, SelectOut};
+use scorer_core::bundle::{EvalError, EvalScratch, FunctionSet, SelectOut};
 use scorer_core::explain::Contribution;
 
 use super::evaluate::{self, BundleMemory, Failed, Workspace};
 use super::rules::{self, Restricted};
-use super::sequence::{self, Decision, Names};
+use super::sequence::{self, Decision, Names, with_rules};
 use super::{RequestContext, decide, explain};
 use crate::answered::{Outcome, Pmf};
 use crate::answers::{Answer, GivenReasons, GivenRules, Selected};
 use crate::arrival::Arrival;
-use crate::bundles::{Loaded, Ruled};
+use crate::bundles::{FaultedFunctions, Loaded, Ruled};
 use crate::config::Kind;
 use crate::content::Content;
 use crate::deadline::Deadline;
@@ -243,7 +243,7 @@ impl<F: Features> Decision for Selection<'_, F> {
         memory: &'a BundleMemory,
         recorded: bool,
     ) -> Outcome<'a> {
-        let SelectOut { index, propensity, expected_reward } = choice.out();
+        let SelectOut { index, propensity, expected_reward, .. } = choice.out();
         let pmf = match choice {
             _ if !recorded => Pmf::Omitted,
             Choice::Explored { pmf, .. } => Pmf::Policy(pmf.as_deref().unwrap_or(memory.eval.pmf())),
@@ -277,6 +277,10 @@ impl<F: Features> Decision for Selection<'_, F> {
         memory.ruled.as_ref()
     }
 
+    fn faulted(choice: &Choice) -> FunctionSet {
+        choice.out().faulted
+    }
+
     fn answer(
         &self,
         mut choice: Choice,
@@ -287,7 +291,8 @@ impl<F: Features> Decision for Selection<'_, F> {
         logged: bool,
     ) -> Selected {
         let fallback = Self::fallback(&choice);
-        let SelectOut { index, propensity, expected_reward } = choice.out();
+        let SelectOut { index, propensity, expected_reward, faulted } = choice.out();
+        let faulted = with_rules(faulted, memory.ruled.as_ref());
         let reasons = match &mut choice {
             Choice::Explored { reasons, .. } | Choice::Greedy { reasons, .. } => reasons.take(),
             Choice::Static { .. } => None,
@@ -306,6 +311,7 @@ impl<F: Features> Decision for Selection<'_, F> {
             fallback,
             timings,
             defaulted,
+            faulted: FaultedFunctions::of(&lane.loaded.shape, faulted),
             reasons: GivenReasons::of(&lane.loaded, reasons, self.query.reasons),
             rules: GivenRules::of(&lane.loaded, memory.ruled.clone()),
         }

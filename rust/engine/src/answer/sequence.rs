@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use scorer_admission::Place;
-use scorer_core::bundle::EvalError;
+use scorer_core::bundle::{EvalError, FunctionSet};
 use scorer_core::explain::Contribution;
 
 use super::admit::Admitted;
@@ -132,6 +132,9 @@ pub(crate) trait Decision: Sync {
 
     /// Returns the result of the rules; `None` without rules.
     fn ruled<'a>(choice: &'a Self::Choice, memory: &'a BundleMemory) -> Option<&'a Ruled>;
+
+    /// Returns the functions of the bundle that had no result in a transform.
+    fn faulted(choice: &Self::Choice) -> FunctionSet;
 
     fn answer(
         &self,
@@ -465,9 +468,11 @@ fn conclude<D: Decision>(
             let _timed = arrival.measure(Stage::Log);
             let (row, memory, record) = workspace.parts(&lane.loaded);
             let outcome = D::outcome(&choice, &lane.loaded, memory, true);
+            let ruled = D::ruled(&choice, memory);
             let answered = Answered {
                 reasons: D::reasons(&choice),
-                ruled: D::ruled(&choice, memory),
+                ruled,
+                faulted: with_rules(D::faulted(&choice), ruled),
                 ..answered(context, decision, lane, row, D::fallback(&choice), measured, outcome)
             };
             record::append(engine, log, &answered, checkpoint.durability, record)
@@ -542,6 +547,11 @@ fn finish<D: Decision>(
     }
     let Measured { timings, origins } = measured;
     Ok(decision.answer(choice, workspace.parts(loaded).1, lane, timings, origins.defaulted, logged))
+}
+
+/// The functions that had no result in a transform or in the rules.
+pub(super) fn with_rules(faulted: FunctionSet, ruled: Option<&Ruled>) -> FunctionSet {
+    ruled.map_or(faulted, |ruled| faulted.or(ruled.faulted))
 }
 
 fn answered<'a, D: Decision>(

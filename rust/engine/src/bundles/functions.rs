@@ -1,24 +1,28 @@
-//! Counters of the functions of a loaded bundle.
+//! The functions of a loaded bundle: their names, the counters of their faults, and the faults of an answer.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use scorer_core::bundle::{Bundle, CustomFunctions, EvalScratch};
+use scorer_core::bundle::{Bundle, CustomFunctions, EvalScratch, FunctionSet};
+
+use super::Shape;
+
+/// Returns the names of the functions of a bundle, in its order.
+pub(super) fn names(bundle: &Bundle) -> Vec<String> {
+    let entries = bundle.functions().map_or(&[][..], CustomFunctions::entries);
+    entries.iter().map(|entry| entry.name.clone()).collect()
+}
 
 /// The faults of each function of a bundle, which has at most 64.
 #[derive(Debug)]
 pub struct FunctionCounters {
-    names: Box<[String]>,
     faults: Box<[AtomicU64]>,
 }
 
 impl FunctionCounters {
-    pub(super) fn new(bundle: &Bundle) -> FunctionCounters {
-        let entries = bundle.functions().map_or(&[][..], CustomFunctions::entries);
-        FunctionCounters {
-            names: entries.iter().map(|entry| entry.name.clone()).collect(),
-            faults: entries.iter().map(|_| AtomicU64::new(0)).collect(),
-        }
+    pub(super) fn new(functions: usize) -> FunctionCounters {
+        FunctionCounters { faults: (0..functions).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// Adds the faults since the last time. It costs a comparison if there were none.
@@ -31,7 +35,34 @@ impl FunctionCounters {
     }
 
     /// The number of faults of each function, in the order of the bundle.
-    pub fn faults(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.names.iter().zip(&self.faults).map(|(name, faults)| (name.as_str(), faults.load(Relaxed)))
+    pub fn faults(&self) -> impl Iterator<Item = u64> {
+        self.faults.iter().map(|faults| faults.load(Relaxed))
+    }
+}
+
+/// The functions that had no result in an answer, and their names. Cached answers keep it, so it contains no bundle.
+#[derive(Clone, Default)]
+pub struct FaultedFunctions(Option<(Arc<Shape>, FunctionSet)>);
+
+impl FaultedFunctions {
+    pub(crate) fn of(shape: &Arc<Shape>, faulted: FunctionSet) -> FaultedFunctions {
+        FaultedFunctions(Some((Arc::clone(shape), faulted)).filter(|_| !faulted.is_empty()))
+    }
+
+    /// The names of the functions, in the order of the bundle.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().flat_map(|(shape, faulted)| shape.faulted(*faulted))
+    }
+
+    /// The functions.
+    #[must_use]
+    pub fn set(&self) -> FunctionSet {
+        self.0.as_ref().map_or_else(FunctionSet::default, |(_, faulted)| *faulted)
+    }
+}
+
+impl std::fmt::Debug for FaultedFunctions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.names()).finish()
     }
 }

@@ -12,7 +12,7 @@ mod vetting;
 mod warm;
 
 pub use bound::{BoundLists, ListRead};
-pub use functions::FunctionCounters;
+pub use functions::{FaultedFunctions, FunctionCounters};
 pub use lists::{
     ListError, ListRefusal, ListReport, ListRequest, ListStatus, ListTable, verify_list, with_versions,
 };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use scorer_core::bundle::Bundle;
+use scorer_core::bundle::{Bundle, FunctionSet};
 use scorer_rules::Decision;
 
 use super::Shape;
@@ -49,6 +49,8 @@ pub struct Ruled {
     pub errors: u32,
     /// Number of groups whose rules contradicted each other and had no effect.
     pub conflicts: u32,
+    /// The functions of the bundle that had no result in a condition.
+    pub faulted: FunctionSet,
     /// The external lists that the bundle declares, as they were; absent if it declares none.
     lists: Option<Arc<[ListRead]>>,
 }
@@ -63,6 +65,7 @@ impl Ruled {
             unknown: decision.unknown(),
             errors: decision.errors(),
             conflicts: decision.conflicts(),
+            faulted: FunctionSet::of_bits(decision.failed_functions()),
             lists: lists.map(|bound| Arc::clone(&bound.read)),
         }
     }
@@ -76,7 +79,8 @@ impl Ruled {
     /// The result if the evaluation failed: none of the rules had an effect, because none has a value.
     pub(crate) fn failed(rules: usize, score: f64) -> Ruled {
         let errors = u32::try_from(rules).unwrap_or(u32::MAX);
-        Ruled { applied: None, score, unknown: 0, errors, conflicts: 0, lists: None }
+        let faulted = FunctionSet::default();
+        Ruled { applied: None, score, unknown: 0, errors, conflicts: 0, faulted, lists: None }
     }
 
     /// Numbers of the rules that had an effect, ascending.

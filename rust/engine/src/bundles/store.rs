@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use scorer_admission::{Breaker, BreakerSettings};
-use scorer_core::bundle::{Bundle, Digest, GoldenRow, Kind as BundleKind};
+use scorer_core::bundle::{Bundle, Digest, FunctionSet, GoldenRow, Kind as BundleKind};
 use scorer_core::schema::FeatureSpec;
 use scorer_os::sched;
 use scorer_signing::{Signed, Trust};
 use serde::Serialize;
 
-use super::functions::FunctionCounters;
+use super::functions::{self, FunctionCounters};
 use super::memory::{self, Budget};
 use super::nodes::NodeCounters;
 use super::reaper::Reaper;
@@ -100,8 +100,17 @@ pub struct Shape {
     pub reasons: Vec<ReasonColumn>,
     /// The rules, in the order of their numbers; empty if the bundle has none.
     pub rules: Vec<FiredRule>,
+    /// The names of the functions, in the order of the bundle.
+    pub functions: Vec<String>,
     /// The computed features; absent if requests state all features.
     pub computed: Option<Computed>,
+}
+
+impl Shape {
+    /// The names of functions of the bundle.
+    pub fn faulted(&self, functions: FunctionSet) -> impl Iterator<Item = &str> {
+        functions.iter().filter_map(|at| self.functions.get(at)).map(String::as_str)
+    }
 }
 
 /// A column of a forest: a feature of the request or of the action, or a column that the bundle's program adds.
@@ -281,6 +290,7 @@ impl Store {
             sensitive: Sensitive::of(bundle.schema().features(), &self.features),
             reasons: reason_columns(&bundle),
             rules: rules::describe(&bundle),
+            functions: functions::names(&bundle),
             computed,
         };
         let loaded = Arc::new(Loaded {
@@ -299,7 +309,7 @@ impl Store {
             signed,
             decisions: AtomicU64::new(0),
             rules: RuleCounters::new(bundle.rules().map_or(0, |rules| rules.rules().len())),
-            functions: FunctionCounters::new(&bundle),
+            functions: FunctionCounters::new(bundle.functions().map_or(0, |own| own.entries().len())),
             nodes: Arc::new(NodeCounters::new(&bundle)),
             breaker: Breaker::new(BreakerSettings::default()),
             was_live: AtomicBool::new(false),

@@ -135,7 +135,9 @@ impl Task {
         deadline: &Deadline<'_>,
         memory: &mut EvalScratch,
     ) -> Result<Attributed, EvalError> {
-        let found = self.loaded.bundle.explain(&self.row, action, deadline, memory)?;
+        let found = self.loaded.bundle.explain(&self.row, action, deadline, memory);
+        self.loaded.functions.take(memory);
+        let found = found?;
         let contributions = memory.contributions();
         Ok(Attributed {
             action,

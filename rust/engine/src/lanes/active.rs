@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use scorer_core::bundle::Digest;
+use scorer_core::bundle::{Digest, FunctionSet};
 
 use super::table::{Lane, LaneTable, check_name};
 use crate::answered::{Answered, Outcome};
@@ -219,6 +219,7 @@ impl ActiveLane {
             timings: Timings::default(),
             reasons: &[],
             ruled: None,
+            faulted: FunctionSet::default(),
             outcome: Outcome::Score { margin: 0.0, score: 0.0, label: "" },
         }
     }

@@ -161,6 +161,7 @@ fn shape() -> Arc<Shape> {
         sensitive: Sensitive::default(),
         reasons: Vec::new(),
         rules: Vec::new(),
+        functions: Vec::new(),
         computed: None,
     })
 }

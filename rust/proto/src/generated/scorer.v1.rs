@@ -235,6 +235,19 @@ pub struct ScoreBatchResponse {
     /// What the rules did to each row; empty if the bundle has no rules.
     #[prost(message, repeated, tag = "31")]
     pub ruled_rows: ::prost::alloc::vec::Vec<RuledRow>,
+    /// The rows in which a function of the bundle had no result, ascending.
+    #[prost(message, repeated, tag = "32")]
+    pub faulted_rows: ::prost::alloc::vec::Vec<FaultedRow>,
+}
+/// The functions of the bundle that had no result in one row of a batch.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FaultedRow {
+    /// Position of the row.
+    #[prost(uint32, tag = "1")]
+    pub row: u32,
+    /// Positions in `served.faulted_functions`, ascending.
+    #[prost(uint32, repeated, tag = "2")]
+    pub functions: ::prost::alloc::vec::Vec<u32>,
 }
 /// What the rules of a bundle did to one row of a batch; compare AppliedRules.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -465,6 +478,12 @@ pub struct Served {
     /// state). Empty: no feature has its default for one of these reasons.
     #[prost(string, tag = "20")]
     pub features_defaulted: ::prost::alloc::string::String,
+    /// Names of the functions of the bundle that had no result (a fault) in this answer, in the
+    /// order of the bundle, which has at most 64: a column that a step of a transform computes
+    /// was missing, or a condition of a rule had no value. In a batch: in at least one row; in
+    /// a selection: for at least one eligible action. Empty: each function had a result.
+    #[prost(string, repeated, tag = "21")]
+    pub faulted_functions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// An event of a kind that a feature set of the server declares.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -3680,6 +3699,9 @@ pub struct DecisionRecord {
     /// Time as of which the other computed features were read; 0: none was read.
     #[prost(int64, tag = "82")]
     pub features_at_us: i64,
+    /// As `Served.faulted_functions`.
+    #[prost(string, repeated, tag = "83")]
+    pub faulted_functions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Values of a row, encrypted to the owner of a private key by HPKE (RFC 9180) in
 /// mode Base with DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and AES-256-GCM.

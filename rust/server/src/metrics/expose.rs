@@ -246,7 +246,7 @@ fn nodes(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
         MetricType::Counter,
     )?;
     for loaded in &bundles {
-        for (function, faults) in loaded.functions.faults() {
+        for (function, faults) in loaded.shape.functions.iter().zip(loaded.functions.faults()) {
             let labels = [("name", loaded.bundle.name()), ("bundle", short(loaded)), ("function", function)];
             counter(&mut family, &labels, faults)?;
         }

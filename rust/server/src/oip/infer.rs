@@ -5,8 +5,8 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use scorer_engine::{
-    ActiveLane, Arrival, BatchQuery, Content, Eligible, Engine, Features, Kind, Query, Reason, Rejection,
-    Rows, SelectQuery, Source, Timings, check_dense,
+    ActiveLane, Arrival, BatchQuery, Content, Eligible, Engine, FaultedFunctions, Features, Kind, Query,
+    Reason, Rejection, Rows, SelectQuery, Source, Timings, check_dense,
 };
 use scorer_proto::inference::{ModelInferRequest, ModelInferResponse};
 
@@ -97,7 +97,7 @@ impl Call<'_> {
         let answer = self.engine.score(self.arrival, self.query()).await?;
         let token = self.include_token.then(|| token::of_score(self.engine, self.arrival, &answer));
         let scored = answer.value;
-        let mut response = begin(&scored.source, scored.fallback, scored.timings);
+        let mut response = begin(&scored.source, scored.fallback, scored.timings, &scored.faulted);
         add_token(&mut response, token);
         response.parameters.insert("decision_id".to_owned(), text(answer.id));
         response.parameters.insert("logged".to_owned(), parameters::flag(scored.logged));
@@ -124,7 +124,7 @@ impl Call<'_> {
         let token = self.include_token.then(|| token::of_batch(self.engine, self.arrival, &answer));
         let batch = answer.value;
         let fallback = batch.rows.iter().find_map(|row| row.fallback);
-        let mut response = begin(&batch.source, fallback, batch.timings);
+        let mut response = begin(&batch.source, fallback, batch.timings, &batch.faulted);
         add_token(&mut response, token);
         response.parameters.insert("request_id".to_owned(), text(answer.id));
         response.parameters.insert("logged".to_owned(), parameters::flag(batch.unlogged == 0));
@@ -156,7 +156,7 @@ impl Call<'_> {
         let answer = self.engine.select(self.arrival, query).await?;
         let token = token::of_selection(self.engine, self.arrival, &answer);
         let selected = answer.value;
-        let mut response = begin(&selected.source, selected.fallback, selected.timings);
+        let mut response = begin(&selected.source, selected.fallback, selected.timings, &selected.faulted);
         add_token(&mut response, Some(token));
         for (key, value) in [
             ("decision_id", text(answer.id)),
@@ -239,7 +239,12 @@ fn add_token(response: &mut ModelInferResponse, token: Option<Vec<u8>>) {
 }
 
 /// Creates a reply with the parameters of its source, which all replies have.
-fn begin(source: &Source, fallback: Option<Reason>, timings: Timings) -> ModelInferResponse {
+fn begin(
+    source: &Source,
+    fallback: Option<Reason>,
+    timings: Timings,
+    faulted: &FaultedFunctions,
+) -> ModelInferResponse {
     let mut parameters: Map = [
         ("lane", text(source.lane.clone())),
         ("lane_table", number(source.lane_table)),
@@ -252,6 +257,10 @@ fn begin(source: &Source, fallback: Option<Reason>, timings: Timings) -> ModelIn
     if let Some(reason) = fallback {
         parameters.insert("fallback_source".to_owned(), text(reason.source()));
         parameters.insert("fallback_reason".to_owned(), text(reason.as_str()));
+    }
+    let faulted: Vec<&str> = faulted.names().collect();
+    if !faulted.is_empty() {
+        parameters.insert("faulted_functions".to_owned(), text(faulted.join(",")));
     }
     let model_version = model::version(&source.bundle).to_owned();
     ModelInferResponse { model_version, parameters, ..ModelInferResponse::default() }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use scorer_engine::{
-    Answer, Defaulted, FiredRule, GivenReasons, GivenRules, Reason, ReasonColumn, Ruled, Scored, ScoredBatch,
-    Selected, Source, Timings, direction,
+    Answer, BatchRow, Defaulted, FaultedFunctions, FiredRule, GivenReasons, GivenRules, Reason, ReasonColumn,
+    Ruled, Scored, ScoredBatch, Selected, Source, Timings, direction,
 };
 use scorer_proto::v1::{self as wire, ScoreBatchResponse, ScoreResponse, SelectActionResponse, Served};
 
@@ -13,6 +13,7 @@ fn served(
     fallback: Option<Reason>,
     timings: Timings,
     defaulted: Option<Defaulted>,
+    faulted: &FaultedFunctions,
 ) -> Served {
     Served {
         bundle: source.bundle.to_string(),
@@ -23,6 +24,7 @@ fn served(
         data_load_us: timings.data_load_us,
         exec_us: timings.exec_us,
         features_defaulted: defaulted.map_or_else(String::new, |reason| reason.as_str().to_owned()),
+        faulted_functions: faulted.names().map(str::to_owned).collect(),
     }
 }
 
@@ -60,7 +62,13 @@ pub(crate) fn score(answer: Answer<Scored>, decision_token: Vec<u8>) -> ScoreRes
         score: scored.score,
         margin: scored.margin,
         decision: scored.label.to_string(),
-        served: Some(served(&scored.source, scored.fallback, scored.timings, scored.defaulted)),
+        served: Some(served(
+            &scored.source,
+            scored.fallback,
+            scored.timings,
+            scored.defaulted,
+            &scored.faulted,
+        )),
         logged: scored.logged,
         decision_token,
         reasons: reasons(&scored.reasons),
@@ -71,8 +79,9 @@ pub(crate) fn score(answer: Answer<Scored>, decision_token: Vec<u8>) -> ScoreRes
 /// `served` states a fallback if at least one row has one; the records state the rows.
 pub(crate) fn batch(answer: Answer<ScoredBatch>, decision_token: Vec<u8>) -> ScoreBatchResponse {
     let (rules, ruled_rows) = rules_of_rows(&answer.value);
-    let Answer { id, value: ScoredBatch { source, rows, labels, timings, defaulted, unlogged, .. }, .. } =
-        answer;
+    let faulted_rows = faulted_rows(&answer.value);
+    let Answer { id, value: batch, .. } = answer;
+    let ScoredBatch { source, rows, labels, timings, defaulted, faulted, unlogged, .. } = batch;
     let fallback = rows.iter().find_map(|row| row.fallback);
     ScoreBatchResponse {
         request_id: id,
@@ -80,12 +89,25 @@ pub(crate) fn batch(answer: Answer<ScoredBatch>, decision_token: Vec<u8>) -> Sco
         margins: rows.iter().map(|row| row.margin).collect(),
         decisions: rows.iter().map(|row| row.label as u32).collect(),
         labels: labels.iter().map(|label| label.to_string()).collect(),
-        served: Some(served(&source, fallback, timings, defaulted)),
+        served: Some(served(&source, fallback, timings, defaulted, &faulted)),
         unlogged,
         decision_token,
         rules,
         ruled_rows,
+        faulted_rows,
     }
+}
+
+/// Returns the rows in which a function had no result.
+fn faulted_rows(batch: &ScoredBatch) -> Vec<wire::FaultedRow> {
+    let faulted = batch.faulted.set();
+    let row = |(at, row): (usize, &BatchRow)| {
+        let own = row.faulted.bits();
+        let functions = (0..).zip(faulted.iter()).filter(|(_, function)| own >> function & 1 == 1);
+        let functions: Vec<u32> = functions.map(|(place, _)| place).collect();
+        (!functions.is_empty()).then_some(wire::FaultedRow { row: at as u32, functions })
+    };
+    batch.rows.iter().enumerate().filter_map(row).collect()
 }
 
 /// Returns the rules that had an effect on at least one row, and what the rules did to each row.
@@ -117,7 +139,13 @@ pub(crate) fn selection(answer: Answer<Selected>, decision_token: Vec<u8>) -> Se
         pmf: selected.pmf.as_deref().map_or_else(Vec::new, <[f32]>::to_vec),
         logged: selected.logged,
         replayed,
-        served: Some(served(&selected.source, selected.fallback, selected.timings, selected.defaulted)),
+        served: Some(served(
+            &selected.source,
+            selected.fallback,
+            selected.timings,
+            selected.defaulted,
+            &selected.faulted,
+        )),
         decision_token,
         reasons: reasons(&selected.reasons),
         rules: rules(&selected.rules),

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use scorer_core::bundle::FunctionSet;
 use scorer_core::policy::Mask;
 use scorer_engine::{
     Answered, Checkpoint, Kind, Origins, Outcome, Pmf, Privacy, Timings, check_decision_id, check_entity,
@@ -124,8 +125,9 @@ impl Checked {
                 exec_us: decision.exec_us,
             },
             reasons: &[],
-            // Another bundle observes, whose own rules are applied.
+            // Another bundle observes, whose own rules and functions are applied.
             ruled: None,
+            faulted: FunctionSet::default(),
             outcome: match checkpoint.kind {
                 Kind::Score => {
                     let (margin, score) = (decision.margin, decision.score);

@@ -36,21 +36,9 @@ fn functions() -> [(&'static str, &'static [&'static str]); 3] {
     [("risk", &["amount", "night"]), ("bad", &["x"]), ("twofold", &["x"])]
 }
 
-/// The score bundle with a transform in front of its forest, which reads three columns that the steps replace or add.
+/// The score bundle with a transform in front of its forest, which reads the columns that the steps add.
 fn transformed(steps: Value) -> Recipe {
-    let mut recipe = score_recipe("fraud", 0.0).with_functions(module(), &functions());
-    let added = steps.as_array().unwrap().len();
-    for model in recipe.forests.values_mut() {
-        model.num_features = 3 + added;
-        // The first tree reads the last added column.
-        if let crate::forest::Node::Split(split) = &mut model.trees[0].nodes[0] {
-            split.feature = 2 + added as u32;
-        }
-    }
-    let program = recipe.manifest["program"].as_array_mut().unwrap();
-    program[0]["input"] = json!("wide");
-    program.insert(0, json!({"kind": "transform", "input": "row", "output": "wide", "steps": steps}));
-    recipe
+    score_recipe("fraud", 0.0).with_functions(module(), &functions()).with_steps(steps)
 }
 
 fn faults(bundle: &Bundle, scratch: &mut EvalScratch) -> Vec<(String, u64)> {
@@ -118,27 +106,71 @@ impl Budget for Questions {
 #[test]
 fn the_deadline_is_checked_before_each_call_of_every_action() {
     let policy = json!({"rule": "epsilon_greedy", "epsilon": 0.1});
-    let mut recipe = action_recipe("authorise", 0.0, policy).with_functions(module(), &functions());
-    for model in recipe.forests.values_mut() {
-        model.num_features += 1;
-    }
-    let program = recipe.manifest["program"].as_array_mut().unwrap();
-    program[0]["input"] = json!("wide");
     let steps = json!([custom("bad", &["amount"], "risk")]);
-    program.insert(0, json!({"kind": "transform", "input": "row", "output": "wide", "steps": steps}));
-    let bundle = recipe.draft().unwrap();
+    let recipe = action_recipe("authorise", 0.0, policy).with_functions(module(), &functions());
+    let bundle = recipe.with_steps(steps).draft().unwrap();
     let mut scratch = EvalScratch::new(&bundle);
     let all = Mask::all(bundle.catalogue().len());
     let select = |amount: f32, budget: &dyn Budget, scratch: &mut EvalScratch| {
-        bundle.select(&[amount, 0.0, 0.0], &all, "checkpoint", "decision", budget, scratch).map(|_| ())
+        bundle
+            .select(&[amount, 0.0, 0.0], &all, "checkpoint", "decision", budget, scratch)
+            .map(|out| out.faulted.iter().collect::<Vec<_>>())
     };
     // The function takes its whole fuel for every action, and each has a missing value.
-    assert_eq!(select(3.0, &Unlimited, &mut scratch), Ok(()));
+    assert_eq!(select(3.0, &Unlimited, &mut scratch), Ok(vec![1]));
     let counted = faults(&bundle, &mut scratch);
     assert_eq!(counted, [("bad".to_owned(), bundle.catalogue().len() as u64)]);
     let late = Questions(Cell::new(1));
     assert!(matches!(select(3.0, &late, &mut scratch), Err(EvalError::OutOfTime(_))));
     assert!(faults(&bundle, &mut scratch).is_empty(), "no call after the deadline");
+    // An evaluation that ended in its middle leaves no faults to the next one.
+    let middle = Questions(Cell::new(3));
+    assert!(matches!(select(3.0, &middle, &mut scratch), Err(EvalError::OutOfTime(_))));
+    assert_eq!(faults(&bundle, &mut scratch).len(), 1);
+    assert_eq!(select(2.0, &Unlimited, &mut scratch), Ok(Vec::new()));
+}
+
+#[test]
+fn a_result_names_the_functions_that_had_none_alone_and_in_blocks() {
+    let steps = json!([custom("twofold", &["amount"], "twice"), custom("bad", &["amount"], "value")]);
+    let bundle = transformed(steps).draft().unwrap();
+    let (mut scratch, mut other) = (EvalScratch::new(&bundle), EvalScratch::new(&bundle));
+    let rows: Vec<f32> = (0..200).flat_map(|at| [[3.0, 1.0, 4.0, 5.0, 6.0, 2.0][at % 6], 0.0, 0.0]).collect();
+    let mut together = Vec::new();
+    bundle.score_rows(&rows, &Unlimited, &mut other, &mut together).unwrap();
+    for (row, together) in rows.chunks(3).zip(together) {
+        let alone = bundle.score(row, &Unlimited, &mut scratch).unwrap();
+        assert_eq!(Ok(alone), together);
+        let expected: &[usize] = if row[0] >= 3.0 { &[1] } else { &[] };
+        assert_eq!(alone.faulted.iter().collect::<Vec<_>>(), expected, "{row:?}");
+    }
+    // Twice the amount is not finite in float32.
+    let large = bundle.score(&[3e38, 0.0, 0.0], &Unlimited, &mut scratch).unwrap();
+    assert_eq!(large.faulted.iter().collect::<Vec<_>>(), [2]);
+    assert_eq!(scratch.faulted_in_rules(), FunctionSet::default());
+}
+
+#[test]
+fn rules_name_the_functions_that_failed_one_by_one_and_in_rows() {
+    // It would fail for an amount of 10.
+    let inactive = "[[rules]]\nid = \"later\"\nwhen = \"twofold(amount * 1e307) > 0.0\"\ncap = 0.5\nfrom = 2090-01-01T00:00:00Z\n";
+    let rules = format!("{RULES}\n{inactive}");
+    let bundle =
+        score_recipe("fraud", 0.0).with_functions(module(), &functions()).with_rules(&rules, &[]).build();
+    let bundle = assemble(&bundle.unwrap()).unwrap();
+    let rules = bundle.rules().unwrap();
+    let mut scratch = EvalScratch::new(&bundle);
+    let rows: Vec<[f32; 3]> = (0..100).map(|at| [[10.0, 3.0, 4.0, 499.4, 6.0][at % 5], 0.0, 0.0]).collect();
+    let mut together = Vec::new();
+    rules.evaluate_all(rules.lists(), rows.iter().map(|row| (&row[..], Some(0.4), NOW)), |_, decision| {
+        together.push(decision.failed_functions());
+    });
+    for (row, together) in rows.iter().zip(together) {
+        assert!(bundle.apply_rules(row, Some(0.4), NOW, &mut scratch).unwrap());
+        assert_eq!(scratch.faulted_in_rules().bits(), together, "{row:?}");
+        let failed = matches!(row[0], 3.0 | 4.0 | 6.0);
+        assert_eq!(together, if failed { 1 << 1 } else { 0 }, "{row:?}");
+    }
 }
 
 const RULES: &str = r#"
