@@ -46,7 +46,7 @@ pub struct FaultedFunctions(Option<(Arc<Shape>, FunctionSet)>);
 
 impl FaultedFunctions {
     pub(crate) fn of(shape: &Arc<Shape>, faulted: FunctionSet) -> FaultedFunctions {
-        FaultedFunctions(Some((Arc::clone(shape), faulted)).filter(|_| !faulted.is_empty()))
+        FaultedFunctions((!faulted.is_empty()).then(|| (Arc::clone(shape), faulted)))
     }
 
     /// The names of the functions, in the order of the bundle.
