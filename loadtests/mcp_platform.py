@@ -23,6 +23,7 @@ from examples.simulators.task import authorise_task, choices, context_rows, mask
 from examples.simulators.transactions import TransactionPlan, simulate_transactions
 from loadtests.ship import LogWriter
 from scorer.bundle import Bundle
+from scorer.memory import keep_started_objects
 from scorer.registry import Registry
 from scorer.release.agents.catalogue import TOOLS
 from scorer.release.answers import Draft
@@ -188,6 +189,7 @@ def _serving(platform: PlatformServices) -> Iterator[str]:
         create_app(platform, platform.settings), host="127.0.0.1", port=0, log_level="warning", lifespan="off"
     )
     server = uvicorn.Server(config)
+    keep_started_objects()
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

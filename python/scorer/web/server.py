@@ -17,7 +17,7 @@ import uvicorn
 from scorer.durable import write_atomically
 from scorer.errors import ConfigError, ScorerError
 from scorer.events import EventLog
-from scorer.memory import bound_memory
+from scorer.memory import bound_memory, keep_started_objects
 from scorer.web.connections import HEAD_BYTES, bounded
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def _serve(settings: PlatformFile, listener: socket.socket, events: EventLog, re
             platform,
             events,
         )
+        keep_started_objects()
         platform.start()
         url = f"http://{settings.platform.listen}"
         server.on_ready = lambda: _ready(url, settings, platform, events, ready_file)
