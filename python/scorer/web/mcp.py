@@ -98,14 +98,14 @@ class McpEndpoint:
 
     def _authenticated(self, request: Request, token: str) -> Actor:
         address = source_of(request.scope)
-        if self._access_tokens is None or token.startswith(PREFIX):
-            way, shown, authenticate = "bearer", token, self._platform.service.access.authenticate
-        else:
-            # The beginnings of all access tokens are alike, so their failures are counted by address only.
-            way, shown, authenticate = "oidc", "", self._access_tokens.authenticate
+        tokens = None if token.startswith(PREFIX) else self._access_tokens
+        # The beginnings of all access tokens are alike, so their failures are counted by address only.
+        way, shown = ("bearer", token) if tokens is None else ("oidc", "")
         self._sign_ins.check(shown, address)
         try:
-            return authenticate(token)
+            if tokens is not None:
+                return tokens.authenticate(token)
+            return self._platform.service.access.authenticate(token)
         except NotAuthenticatedError as error:
             self._sign_ins.failed(way, shown, address, str(error))
             raise
