@@ -59,7 +59,8 @@ def test_the_decision_of_a_rule_is_computed_again(bundles: dict[str, Bundle]) ->
             decision=decision,
             rules=AppliedRules(fired=[FiredRule(id=one) for one in fired]),
         )
-        return [found.field for found in check_decisions([(1, record)], bundle, bundle.rules, scored.scores)]
+        found = check_decisions([(1, record)], bundle, bundle.rules, scored.scores, scored.faulted)
+        return [one.field for one in found]
 
     assert wrong("decline", ["large"]) == []
     assert wrong(label, []) == ["decision"]
@@ -103,7 +104,7 @@ def test_the_eligible_actions_are_computed_again(bundles: dict[str, Bundle]) -> 
             requested_mask=requested,
             rules=AppliedRules(),
         )
-        return [str(found) for found in check_eligible([(1, record)], bundle, bundle.rules)]
+        return [str(found) for found in check_eligible([(1, record)], bundle, bundle.rules)[0]]
 
     assert len(ACTIONS) == 6
     assert wrong(150, WITHOUT_TRA) == wrong(50, b"") == []
@@ -111,4 +112,4 @@ def test_the_eligible_actions_are_computed_again(bundles: dict[str, Bundle]) -> 
     (found,) = wrong(150, b"")
     assert "eligible actions is [0, 1, 2, 3, 4, 5], the bundle gives [0, 2, 3, 5]" in found
     assert len(wrong(50, WITHOUT_TRA)) == len(wrong(150, bytes([0b000011]), bytes([0b000011]))) == 1
-    assert check_eligible([], bundle, bundle.rules) == []
+    assert check_eligible([], bundle, bundle.rules) == ([], [])
