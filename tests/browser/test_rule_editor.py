@@ -75,7 +75,7 @@ def test_the_editor_is_accessible(
 ) -> None:
     visitor = opened(browser, address, world, size=size, dark=dark)
     assert text_of(visitor) == RULES
-    assert visitor.page.get_by_role("region", name="Decision table limits").is_visible()
+    visitor.page.get_by_role("region", name="Decision table limits").wait_for(state="visible")
     assert visitor.basics() == []
     assert visitor.violations() == []
     visitor.check()
