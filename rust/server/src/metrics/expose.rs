@@ -226,19 +226,17 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
         }
     }
     rules(services, encoder)?;
+    functions(services, encoder)?;
     nodes(services, encoder)?;
     super::lists::lists(services, encoder)
 }
 
-/// Adds the times of the nodes of the bundles that answer.
-fn nodes(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
-    let table = services.engine.lanes();
-    let mut bundles: Vec<&Loaded> = Vec::new();
-    for (_, lane) in table.all() {
-        if !bundles.iter().any(|known| known.serial == lane.loaded.serial) {
-            bundles.push(&lane.loaded);
-        }
-    }
+/// Adds the faults of the functions of the bundles that answer or observe.
+fn functions(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let (answering, observing) = (services.engine.lanes(), services.observers.active());
+    let answers = answering.all().map(|(_, lane)| &*lane.loaded);
+    let bundles =
+        each_once(answers.chain(observing.all().filter_map(|lane| lane.loaded().map(|own| &**own))));
     let mut family = encoder.encode_descriptor(
         "function_faults",
         "Calls of a function of a bundle that failed, so that the value is missing",
@@ -251,6 +249,24 @@ fn nodes(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
             counter(&mut family, &labels, faults)?;
         }
     }
+    Ok(())
+}
+
+/// The bundles, each once.
+fn each_once<'a>(bundles: impl Iterator<Item = &'a Loaded>) -> Vec<&'a Loaded> {
+    let mut seen: Vec<&Loaded> = Vec::new();
+    for loaded in bundles {
+        if !seen.iter().any(|known| known.serial == loaded.serial) {
+            seen.push(loaded);
+        }
+    }
+    seen
+}
+
+/// Adds the times of the nodes of the bundles that answer.
+fn nodes(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let table = services.engine.lanes();
+    let bundles = each_once(table.all().map(|(_, lane)| &*lane.loaded));
     for (name, help, value) in [
         ("node_seconds", "Time of the timed evaluations of a node of a bundle's program", NODE_SECONDS),
         ("node_timed", "Number of evaluations in which a node was timed, of one decision in 61", NODE_TIMED),
