@@ -100,7 +100,7 @@ fn additions() -> String {
 fn blocks() -> String {
     let locals = "f64 ".repeat(250);
     let mut body = format!("(local {locals})");
-    for at in 0..1_100 {
+    for at in 0..960 {
         let local = 2 + at % 250;
         body += &format!(
             "(block (br_if 0 (f64.lt (local.get 0) (local.get {local}))) (local.set {local} (local.get 1)))"
@@ -115,7 +115,7 @@ fn blocks() -> String {
 fn loops() -> String {
     let locals = "f64 ".repeat(250);
     let mut body = format!("(local {locals})");
-    for round in 0..9 {
+    for round in 0..7 {
         for depth in 0..120 {
             let local = 2 + (round * 120 + depth) % 250;
             body += &format!("(loop (local.set {local} (f64.add (local.get {local}) (local.get 0)))");
