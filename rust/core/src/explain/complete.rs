@@ -15,7 +15,7 @@ use crate::forest::{Forest, HasAvx512};
 const MIN_DEPTH: usize = 3;
 pub(super) const MAX_DEPTH: usize = 8;
 /// Greatest number of features, because their numbers are bytes.
-const FEATURES: usize = 256;
+pub(super) const FEATURES: usize = 256;
 /// Number of trees whose lines are requested before they are added.
 const BATCH: usize = 64;
 /// Number of bits of the sum of the ranges of all trees. The steps of one feature on a path of eight levels add up to at
@@ -124,17 +124,12 @@ impl CompleteTrees {
 
     /// Sets the sums to 0.
     pub(super) fn start(&self, sums: &mut Sums) {
-        sums.of.clear(self.used());
+        match self.lines {
+            Lines::Quads(_) => sums.of.clear(self.columns.len()),
+            Lines::Twins(..) => Twin::clear(&mut sums.of),
+        }
         sums.collected.count = 0;
         sums.waiting.count = 0;
-    }
-
-    /// The number of sums that each bank has in use.
-    fn used(&self) -> usize {
-        match self.lines {
-            Lines::Quads(_) => self.columns.len().min(FEATURES),
-            Lines::Twins(..) => Twin::LANES,
-        }
     }
 
     /// Adds the leaves at `positions` of consecutive trees of one depth, at most [`BATCH`] of them, of which the first
@@ -192,7 +187,7 @@ impl CompleteTrees {
     pub(super) fn finish(&self, sums: &mut Sums, contributions: &mut [f64]) {
         self.add_leaves(&sums.waiting, &mut sums.of);
         let sums: &[i32] = match self.lines {
-            Lines::Quads(_) => sums.of.unite(self.used()),
+            Lines::Quads(_) => sums.of.unite(self.columns.len()),
             Lines::Twins(..) => Twin::unite(&mut sums.of),
         };
         for (&sum, &column) in sums.iter().zip(&self.columns) {

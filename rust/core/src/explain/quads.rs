@@ -4,13 +4,13 @@
 //! of which there are two, and in the last step, of which there are four. A quad stores all of them, so a row reads one
 //! cache line per tree, and the lines take less memory than a list of steps for each leaf.
 
-use super::complete::MAX_DEPTH;
+use super::complete::{FEATURES, MAX_DEPTH};
 
 /// Number of sums that a feature has, for trees at even and at odd places and for steps at even and at odd places. An
 /// addition to a sum waits for the one before it, and neighbouring trees and steps often test the same features.
 const BANKS: usize = 4;
 /// Number of sums in a bank. A multiple of 4 KiB between two sums would make the processor compare them for nothing.
-const BANK: usize = 256 + 16;
+const BANK: usize = FEATURES + 16;
 /// First value of the level above the last, and of the last level.
 const PAIR: usize = MAX_DEPTH - 2;
 const LAST: usize = PAIR + 2;
@@ -35,13 +35,14 @@ impl Banks {
         Banks([[0; BANK]; BANKS])
     }
 
-    /// Sets the first `used` sums of each bank to 0.
-    pub(super) fn clear(&mut self, used: usize) {
-        self.0.iter_mut().for_each(|bank| bank[..used].fill(0));
+    /// Sets the sums of the first features to 0. A forest with more of them than a bank has no quads.
+    pub(super) fn clear(&mut self, features: usize) {
+        self.0.iter_mut().for_each(|bank| bank[..features.min(FEATURES)].fill(0));
     }
 
-    /// Returns the sums over the banks, of which the first `used` are set.
-    pub(super) fn unite(&mut self, used: usize) -> &[i32] {
+    /// Returns the sums of the first features over all banks.
+    pub(super) fn unite(&mut self, features: usize) -> &[i32] {
+        let used = features.min(FEATURES);
         let [first, rest @ ..] = &mut self.0;
         for bank in rest {
             for (sum, other) in first[..used].iter_mut().zip(&*bank) {

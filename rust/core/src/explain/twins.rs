@@ -15,6 +15,9 @@ use crate::forest::HasAvx512;
 /// The amounts of the last steps of both leaves, then one for each other feature of their path.
 const AMOUNTS: usize = 2 + MAX_DEPTH - 1;
 const SLOTS: usize = 64 - 4 * AMOUNTS;
+/// Number of sums, all in the first bank: four registers of 16. Four sums each of the last two registers are of features
+/// that the first two have as well.
+const LANES: usize = 64;
 /// The amount of features that the path does not test. There is none at this place, which is read as 0.
 const NOTHING: u8 = 15;
 
@@ -30,10 +33,6 @@ pub(super) struct Twin {
 impl Twin {
     /// Greatest number of features.
     pub(super) const FEATURES: usize = 2 * SLOTS;
-    /// Number of sums: four registers of 16. Four sums each of the last two registers are of features that the first two
-    /// have as well.
-    pub(super) const LANES: usize = 64;
-
     /// Returns the twin of the two leaves below a node of a tree. `step` returns the number of the feature and the amount
     /// of the step to a node.
     pub(super) fn new(depth: usize, node: usize, step: impl Fn(usize) -> Option<(u8, i32)>) -> Twin {
@@ -78,6 +77,11 @@ impl Twin {
         // There is no proof of AVX-512 on other machines, so nothing calls this there.
         #[cfg(not(target_arch = "x86_64"))]
         let _ = (has, twins, features, leaves, sums);
+    }
+
+    /// Sets all sums to 0.
+    pub(super) fn clear(sums: &mut Banks) {
+        sums.0[0][..LANES].fill(0);
     }
 
     /// Moves the sums to the places of their features.
