@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urljoin, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import httpx2
@@ -19,15 +20,17 @@ import pytest
 from agent_world import FRAUD, AgentWorld, agent_world
 from browser import serving
 from joserfc import jwt
-from joserfc.jwk import RSAKey
+from joserfc.jwk import KeySet, RSAKey
 from mcp import Client
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
-from oidc_provider import SECRET, provider, sign_in
+from oidc_provider import SECRET, provider, redirect_of, sign_in
 from pydantic import AnyUrl
+from waiting import wait_until
 
 from scorer.release.model import Role
+from scorer.web.oidc_provider import OidcProvider
 
 REDIRECT = "http://127.0.0.1:1/agent"
 OIDC = """
@@ -50,9 +53,8 @@ class Site:
     world: AgentWorld
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Iterator[Site]:
-    directory = tmp_path_factory.mktemp("oauth")
+@contextmanager
+def serve_site(directory: Path, built_bundles: dict[str, Path]) -> Iterator[Site]:
     (directory / "oidc.secret").write_text(SECRET)
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -65,6 +67,12 @@ def site(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path
         with httpx.Client(timeout=60) as browser:
             assert sign_in(browser, f"{url}/login/oidc?next=/", "alice").status_code == 200
         yield Site(url, issuer, world)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Iterator[Site]:
+    with serve_site(tmp_path_factory.mktemp("oauth"), built_bundles) as site:
+        yield site
 
 
 class Kept:
@@ -92,21 +100,7 @@ class Kept:
 def at_the_provider(begin: str, user: str) -> dict[str, list[str]]:
     """Sign in as a user does in a browser, and return the parameters of the redirect to the client."""
     with httpx.Client(timeout=60) as browser:
-        answer = browser.get(begin)
-        for _ in range(20):
-            if answer.is_redirect:
-                where = urljoin(str(answer.url), answer.headers["location"])
-                if where.startswith(REDIRECT):
-                    return parse_qs(urlsplit(where).query)
-                answer = browser.get(where)
-                continue
-            form = re.search(r'<form[^>]*action="([^"]*)"', answer.text)
-            prompt = re.search(r'name="prompt" value="(\w+)"', answer.text)
-            assert form and prompt, answer.text[:500]
-            login = {"login": user, "password": "any"} if prompt[1] == "login" else {}
-            answer = browser.post(urljoin(str(answer.url), form[1]), data={"prompt": prompt[1], **login})
-    message = f"the provider did not return to the client; last: {answer.url}"
-    raise AssertionError(message)
+        return parse_qs(urlsplit(redirect_of(browser, begin, user, to=REDIRECT)).query)
 
 
 async def obtained(site: Site, user: str, kept: Kept, work: Any) -> Any:
@@ -242,10 +236,6 @@ def test_each_rule_of_an_access_token(
     site: Site, name: str, monkeypatch: pytest.MonkeyPatch, own_key: RSAKey
 ) -> None:
     """Tokens of a key that the platform takes for the provider's: each breaks one rule."""
-    from joserfc.jwk import KeySet
-
-    from scorer.web.oidc_provider import OidcProvider
-
     monkeypatch.setattr(OidcProvider, "_key_set", lambda *_, **__: KeySet([own_key]))
     now = int(time.time())
     claims: dict[str, Any] = {
@@ -272,6 +262,31 @@ def test_bad_tokens_do_not_lock_out_the_good_ones_of_others(site: Site, token: s
     for _ in range(30):
         assert called(site, "eyJhbGciOiJSUzI1NiJ9.e30.AAAA").status_code == 401
     assert called(site, token).status_code == 200
+
+
+@pytest.mark.fault_case(108)
+def test_pages_and_other_tokens_go_on_while_the_provider_stalls(
+    tmp_path: Path, built_bundles: dict[str, Path], monkeypatch: pytest.MonkeyPatch, own_key: RSAKey
+) -> None:
+    go, waiting = threading.Event(), []
+
+    def stalled(*_: object, **__: object) -> KeySet:
+        waiting.append(1)
+        assert go.wait(60)
+        return KeySet([own_key])
+
+    # Failures are counted by address, so the other tests have another platform.
+    with serve_site(tmp_path, built_bundles) as site, ThreadPoolExecutor(60) as pool:
+        monkeypatch.setattr(OidcProvider, "_key_set", stalled)
+        try:
+            answers = [pool.submit(called, site, "eyJhbGciOiJSUzI1NiJ9.e30.AAAA") for _ in range(60)]
+            wait_until(lambda: len(waiting) >= 4, "checks that wait for the provider")
+            assert called(site, site.world.tokens["robot"]).status_code == 200
+            assert httpx.get(f"{site.url}/login", timeout=60).status_code == 200
+            assert len(waiting) == 4
+        finally:
+            go.set()
+        assert {answer.result(60).status_code for answer in answers} == {401}
 
 
 def test_a_damaged_token_is_refused_in_one_line(site: Site, token: str) -> None:

@@ -56,13 +56,18 @@ def sign_in(browser: httpx.Client, begin: str, user: str) -> httpx.Response:
     That response is not followed.
     """
     platform = begin.split("/login", maxsplit=1)[0]
+    return browser.get(redirect_of(browser, begin, user, to=f"{platform}/"))
+
+
+def redirect_of(browser: httpx.Client, begin: str, user: str, *, to: str) -> str:
+    """Sign in at the provider, and return the address that it redirects to, which begins with `to`."""
     answer = browser.get(begin)
     for _ in range(20):
         if answer.is_redirect:
             where = urljoin(str(answer.url), answer.headers["location"])
+            if where.startswith(to):
+                return where
             answer = browser.get(where)
-            if where.startswith(f"{platform}/"):
-                return answer
             continue
         form = re.search(r'<form[^>]*action="([^"]*)"', answer.text)
         prompt = re.search(r'name="prompt" value="(\w+)"', answer.text)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _BLOCKED: Final = 16
 """Calls that threads wait for at the same time; further ones wait for their turn."""
+_CHECKED: Final = 4
+"""Access tokens that threads check at the same time. A check may wait for the identity provider."""
 _ACTOR: Final = "agent_actor"
 
 
@@ -65,12 +67,14 @@ class McpEndpoint:
         self._manager: StreamableHTTPSessionManager | None = None
         self._ready: asyncio.Event | None = None
         self._room: anyio.CapacityLimiter | None = None
+        self._checks: anyio.CapacityLimiter | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
+        manager = await self._started()
         try:
             actor = await self._admitted(request)
         except PlatformError as error:
@@ -84,7 +88,6 @@ class McpEndpoint:
             await rpc_refusal(405, "send POST to this path", {"Allow": "POST"})(scope, receive, send)
             return
         scope["state"][_ACTOR] = actor
-        manager = await self._started()
         await manager.handle_request(scope, receive, send)
 
     async def _admitted(self, request: Request) -> Actor:
@@ -94,11 +97,13 @@ class McpEndpoint:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise NotAuthenticatedError("no token was sent; send `Authorization: Bearer TOKEN`")
-        return await anyio.to_thread.run_sync(self._authenticated, request, token.strip())
-
-    def _authenticated(self, request: Request, token: str) -> Actor:
-        address = source_of(request.scope)
+        token = token.strip()
         tokens = None if token.startswith(PREFIX) else self._access_tokens
+        limiter = None if tokens is None else self._checks
+        return await anyio.to_thread.run_sync(self._authenticated, request, token, tokens, limiter=limiter)
+
+    def _authenticated(self, request: Request, token: str, tokens: AccessTokens | None) -> Actor:
+        address = source_of(request.scope)
         # The beginnings of all access tokens are alike, so their failures are counted by address only.
         way, shown = ("bearer", token) if tokens is None else ("oidc", "")
         self._sign_ins.check(shown, address)
@@ -116,7 +121,7 @@ class McpEndpoint:
         loop = asyncio.get_running_loop()
         if self._loop is not loop or self._serving is None or self._serving.done():
             self._loop, self._ready = loop, asyncio.Event()
-            self._room = anyio.CapacityLimiter(_BLOCKED)
+            self._room, self._checks = anyio.CapacityLimiter(_BLOCKED), anyio.CapacityLimiter(_CHECKED)
             self._manager = StreamableHTTPSessionManager(
                 tool_server(self._backend),
                 json_response=True,

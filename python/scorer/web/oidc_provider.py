@@ -1,7 +1,8 @@
 """Metadata and keys of an OpenID provider.
 
 They are read on first use and cached for an hour. A token with an unknown key causes the keys to be read
-again.
+again. After a read that failed, none is tried for some seconds, so that callers with forged tokens do not
+make threads wait for a provider that does not respond.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -47,14 +49,9 @@ class OidcProvider:
             now = time.monotonic()
             if now - self._read_at < _KEPT_SECONDS:
                 return self._metadata
-            if now - self._failed_at < _RETRY_SECONDS:
-                raise self.away(None)
-            try:
+            with self._one_try():
                 found = self.get(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
                 self._check(found)
-            except UnreachableError:
-                self._failed_at = now
-                raise
             self._metadata, self._read_at = found, now
             return found
 
@@ -102,6 +99,17 @@ class OidcProvider:
             "platform"
         )
 
+    @contextmanager
+    def _one_try(self) -> Iterator[None]:
+        """Raise UnreachableError at once if a read failed a moment ago. The caller holds the lock."""
+        if time.monotonic() - self._failed_at < _RETRY_SECONDS:
+            raise self.away(None)
+        try:
+            yield
+        except UnreachableError:
+            self._failed_at = time.monotonic()
+            raise
+
     def _check(self, metadata: Mapping[str, Any]) -> None:
         """Raise UnreachableError if the metadata are of another issuer or contain plain HTTP addresses."""
         if metadata.get("issuer") != self.issuer:
@@ -126,7 +134,8 @@ class OidcProvider:
             now = time.monotonic()
             age = now - self._keys_at
             if self._keys is None or age > (_RETRY_SECONDS if fresh else _KEPT_SECONDS):
-                found = self.get(url)
+                with self._one_try():
+                    found = self.get(url)
                 keys = [key for key in found.get("keys", ()) if key.get("kty") != "oct"]
                 self._keys, self._keys_at = KeySet.import_key_set({"keys": keys}), now
             return self._keys
