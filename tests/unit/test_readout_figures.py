@@ -15,8 +15,8 @@ from scipy import stats
 from loadtests import windows
 from scorer import figure_style as style
 from scorer.bundle.statistics import distribution
+from scorer.figure import Figure
 from scorer.figure_style import log_axis, steps
-from scorer.release.answers import Figure
 from scorer.release.gates import counting
 from scorer.release.gates.evidence import Counter, ShadowEvidence, empty
 from scorer.release.readout import build

@@ -16,8 +16,9 @@ from versions import MLFLOW, History
 from scorer.bundle.rules import BundleRules
 from scorer.bundle.splits import forest_shape
 from scorer.errors import ForestError
+from scorer.figure import Figure
 from scorer.forest import Forest
-from scorer.release.answers import BundleDetail, BundleInfo, Figure, RuleText
+from scorer.release.answers import BundleDetail, BundleInfo, RuleText
 from scorer.release.errors import InvalidError, NotFoundError
 from scorer.release.shown_rules import shown_rules
 from scorer.release.version_answers import BundleComparison, PropertyDifference

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from scorer.causal.results import DeltaCV
-from scorer.charts import Chart
+from scorer.figure import Figure
 from scorer.figure_style import CONTROL, LIVE, SHADOW, axis, layout, scatter
 
 _BAND: Final = "rgba(0,114,178,0.15)"
@@ -14,7 +14,7 @@ _ROW_PX: Final = 34
 _FRAME_PX: Final = 120
 
 
-def causal_charts(found: DeltaCV) -> tuple[Chart, ...]:
+def causal_charts(found: DeltaCV) -> tuple[Figure, ...]:
     """Return all charts of a result."""
     made = [_path(found), _difference(found), _methods(found), _balance(found)]
     if any(one.cohort for one in found.effects):
@@ -35,7 +35,7 @@ def _adoption() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _path(found: DeltaCV) -> Chart:
+def _path(found: DeltaCV) -> Figure:
     months = [one.month for one in found.path]
     data = [
         scatter(months, [one.adopters for one in found.path], "adopters", mode="lines+markers",
@@ -46,7 +46,7 @@ def _path(found: DeltaCV) -> Chart:
     plot = layout(
         axis("month from adoption"), axis(f"{_money(found)} per unit", rangemode="tozero"), shapes=_adoption()
     )
-    return Chart(
+    return Figure(
         "path",
         "Value by month",
         "Mean value of adopters and of their synthetic controls. Before adoption the lines must agree; "
@@ -58,7 +58,7 @@ def _path(found: DeltaCV) -> Chart:
     )
 
 
-def _difference(found: DeltaCV) -> Chart:
+def _difference(found: DeltaCV) -> Figure:
     months = [one.month for one in found.path]
     data = [
         scatter(months, [one.high for one in found.path], "95 %", line={"width": 0}, showlegend=False,
@@ -73,7 +73,7 @@ def _difference(found: DeltaCV) -> Chart:
         axis(f"{_money(found)} per unit", zeroline=True, zerolinecolor=CONTROL),
         shapes=_adoption(),
     )
-    return Chart(
+    return Figure(
         "difference",
         "Difference by month, and the trend before adoption",
         f"Adopters minus synthetic controls, without correction, with {_level(found)} intervals for "
@@ -89,7 +89,7 @@ def _level(found: DeltaCV) -> str:
     return f"{float(found.settings.get('confidence', 0.95)):.0%}"
 
 
-def _methods(found: DeltaCV) -> Chart:
+def _methods(found: DeltaCV) -> Figure:
     rows: list[tuple[str, float, float | None, float | None]] = []
     for one in found.effects:
         if one.cohort:
@@ -113,7 +113,7 @@ def _methods(found: DeltaCV) -> Chart:
     )
 
 
-def _cohorts(found: DeltaCV) -> Chart:
+def _cohorts(found: DeltaCV) -> Figure:
     rows = [
         (f"{one.cohort}, {one.horizon} months", one.mean.value, one.mean.low, one.mean.high)
         for one in found.effects
@@ -129,7 +129,7 @@ def _dots(
     title: str,
     words: str,
     rows: Sequence[tuple[str, float, float | None, float | None]],
-) -> Chart:
+) -> Figure:
     names = [row[0] for row in rows]
     data = [
         {
@@ -154,12 +154,12 @@ def _dots(
         height=_FRAME_PX + _ROW_PX * max(len(rows), 2),
         hovermode="closest",
     )
-    return Chart(
+    return Figure(
         name, title, words, {"data": data, "layout": plot}, ("estimate", "value", "low", "high"), rows
     )
 
 
-def _balance(found: DeltaCV) -> Chart:
+def _balance(found: DeltaCV) -> Figure:
     names = [one.name for one in found.balance]
     limit = float(found.settings.get("balance", 0.1))
     data = [
@@ -181,7 +181,7 @@ def _balance(found: DeltaCV) -> Chart:
         shapes=lines,
         hovermode="closest",
     )
-    return Chart(
+    return Figure(
         "balance",
         "Balance before and after matching",
         f"Difference of means in standard deviations. After matching, all must be within {limit:g}.",
@@ -194,7 +194,7 @@ def _balance(found: DeltaCV) -> Chart:
     )
 
 
-def _chains(found: DeltaCV) -> Chart:
+def _chains(found: DeltaCV) -> Figure:
     names = [one.name for one in found.chains]
     data = [
         {
@@ -217,7 +217,7 @@ def _chains(found: DeltaCV) -> Chart:
         barmode="group",
         hovermode="closest",
     )
-    return Chart(
+    return Figure(
         "chains",
         "Other products adopted at about the same time",
         "In the period before adoption and the longest horizon. Where adopters adopt another product more "

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from scorer.charts import Chart
+from scorer.figure import Figure
 from scorer.learn.errors import DataError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def data_frame(table: pa.Table) -> Any:
     return table.to_pandas()
 
 
-def plotly_figure(charts: Iterable[Chart], name: str) -> Any:
+def plotly_figure(charts: Iterable[Figure], name: str) -> Any:
     """Return the chart with a name as a Plotly figure, which a notebook displays.
 
     Raises:

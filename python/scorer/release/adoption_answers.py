@@ -14,7 +14,7 @@ from scorer.causal.results import (
     PlaceboResult,
     VariableBalance,
 )
-from scorer.release.answers import Figure
+from scorer.figure import Figure
 
 
 @dataclass(frozen=True, slots=True)

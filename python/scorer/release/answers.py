@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
+from scorer.figure import Figure
 from scorer.release.fields import Flag, Line, Minutes, Name, Number, Reference, Share, Text
 from scorer.release.model import (
     Actor,
@@ -394,22 +395,6 @@ class ChangeDetail:
 
 
 # --- reports ---
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One figure of a report, for display and download."""
-
-    name: str
-    """`execution`, `data-load`, `latency`, `scores`, `score-cdf`, `score-score`, `flips`, `drops`, ..."""
-    title: str
-    words: str
-    """Its interpretation, in one or two sentences."""
-    plotly: Mapping[str, Any]
-    """`{"data": [...], "layout": {...}}`."""
-    columns: tuple[str, ...]
-    rows: Sequence[Sequence[Any]]
-    """The data of the figure, for CSV, JSON and screen readers."""
 
 
 @dataclass(frozen=True, slots=True)

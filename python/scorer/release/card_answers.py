@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from scorer.release.answers import BundleInfo, Figure, SegmentReport
+from scorer.figure import Figure
+from scorer.release.answers import BundleInfo, SegmentReport
 from scorer.release.model import ChangeKind, ChangeState, GateResult, Outcome
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from scorer.release.answers import Figure
+from scorer.figure import Figure
 
 
 @dataclass(frozen=True, slots=True)

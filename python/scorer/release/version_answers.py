@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from scorer.release.answers import BundleInfo, Figure
+from scorer.figure import Figure
+from scorer.release.answers import BundleInfo
 from scorer.release.model import ChangeKind, ChangeRequest, ChangeState, GateResult, Outcome, Place
 
 

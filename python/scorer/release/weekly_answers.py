@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from scorer.release.answers import Figure
+from scorer.figure import Figure
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from scorer.bundle.rule_costs import PartCost, RuleCosts
+from scorer.figure import Figure
 from scorer.release.adoption_answers import (
     AdoptionAnalysis,
     AdoptionCheck,
@@ -27,7 +28,6 @@ from scorer.release.answers import (
     CheckpointView,
     DecisionPage,
     Delivery,
-    Figure,
     Free,
     MemberView,
     MetricsChoices,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any, Final
 
-from scorer.charts import Chart
+from scorer.figure import Figure
 from scorer.figure_style import SEQUENTIAL, SERIES, SYMBOLS, axis, layout, scatter
 from scorer.learn.comparison.measures import LOWER_IS_BETTER, NOT_RANKED
 from scorer.learn.comparison.results import Basis, VersionComparison, VersionWeek
@@ -46,7 +46,7 @@ def group_names(found: VersionComparison) -> tuple[str, ...]:
     return (*GROUPS, *(f"parameter:{name}" for name in differing))
 
 
-def charts(found: VersionComparison, metric: str = "", by: str = "version") -> tuple[Chart, ...]:
+def charts(found: VersionComparison, metric: str = "", by: str = "version") -> tuple[Figure, ...]:
     """Return the charts of one metric.
 
     Args:
@@ -73,7 +73,7 @@ def charts(found: VersionComparison, metric: str = "", by: str = "version") -> t
     return tuple(made)
 
 
-def weeks_chart(found: VersionComparison, metric: str, basis: Basis, by: str = "version") -> Chart:
+def weeks_chart(found: VersionComparison, metric: str, basis: Basis, by: str = "version") -> Figure:
     """Return the metric of each version, or group of versions, by week, with 95 % bands."""
     title = TITLES.get(metric, metric)
     weeks = [week.begin for week in found.weeks]
@@ -117,10 +117,10 @@ def weeks_chart(found: VersionComparison, metric: str, basis: Basis, by: str = "
     of = title[0].upper() + title[1:]
     heading = f"{of}, backtest" if basis == "backtest" else f"{of}, as served"
     columns = ("week", by, "value", "low", "high", "missing_because")
-    return Chart(f"weeks-{basis}", heading, words, {"data": data, "layout": plot}, columns, rows)
+    return Figure(f"weeks-{basis}", heading, words, {"data": data, "layout": plot}, columns, rows)
 
 
-def best_chart(found: VersionComparison, metric: str) -> Chart:
+def best_chart(found: VersionComparison, metric: str) -> Figure:
     """Return which version would have been best in each week, and how far the others are behind."""
     names = [version_name(found, at) for at in range(len(found.versions))]
     weeks = [week.begin for week in found.weeks]
@@ -172,10 +172,10 @@ def best_chart(found: VersionComparison, metric: str) -> Chart:
         words += f" Best by week: {'; '.join(spans)}."
     columns = ("week", "version", "value", "behind", "best", "clear")
     figure = {"data": [trace], "layout": plot | {"hovermode": "closest"}}
-    return Chart("best", "The version that would have been best", words, figure, columns, rows)
+    return Figure("best", "The version that would have been best", words, figure, columns, rows)
 
 
-def pairs_chart(found: VersionComparison, metric: str) -> Chart:
+def pairs_chart(found: VersionComparison, metric: str) -> Figure:
     """Return the paired differences of all versions on the same decisions."""
     own = [one for one in found.pairs if one.metric == metric]
     names = [
@@ -227,7 +227,7 @@ def pairs_chart(found: VersionComparison, metric: str) -> Chart:
     )
     columns = ("left", "right", "weeks", "decisions", "difference", "low", "high")
     figure = {"data": [trace], "layout": plot | {"hovermode": "closest"}}
-    return Chart("pairs", "Paired differences", words, figure, columns, rows)
+    return Figure("pairs", "Paired differences", words, figure, columns, rows)
 
 
 def _group(found: VersionComparison, at: int, by: str) -> str:

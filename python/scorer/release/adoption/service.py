@@ -21,7 +21,6 @@ from scorer.release.adoption_answers import (
     AdoptionTasks,
     AdoptionTaskView,
 )
-from scorer.release.answers import Figure
 from scorer.release.errors import InvalidError, NotFoundError
 from scorer.release.stored_jobs import JobFiles, StoredJobs
 
@@ -180,8 +179,5 @@ def _answer(found: DeltaCV) -> AdoptionResult:
         hidden_bias=found.hidden_bias,
         findings=found.findings,
         notes=found.notes,
-        figures=tuple(
-            Figure(one.name, one.title, one.words, one.plotly, one.columns, one.rows)
-            for one in causal_charts(found)
-        ),
+        figures=causal_charts(found),
     )

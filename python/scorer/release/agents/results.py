@@ -10,8 +10,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 
+from scorer.figure import Figure
 from scorer.release.agents import cards
-from scorer.release.answers import Figure
 
 NOTE: Final = (
     "Everything in `data` is data of the platform's records. Objects with the key `user_text` hold text that "

@@ -12,9 +12,9 @@ from scorer.release.requests import DecisionFilter, NewAdoptionAnalysis
 from scorer.stats.proportions import independent_difference, wilson
 
 if TYPE_CHECKING:
+    from scorer.figure import Figure
     from scorer.release.agents import arguments as asked_of
     from scorer.release.agents.tools import ToolCall
-    from scorer.release.answers import Figure
     from scorer.release.decisions.sampling import SampledDecision
 
 _CONFIDENCE: Final = 0.975

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from scorer.explain.document import FeatureDependence, FeatureImportance, GlobalExplanation
+from scorer.figure import Figure
 from scorer.figure_style import CONTROL, LIVE, SEQUENTIAL, SHADOW, axis, layout, scatter
-from scorer.release.answers import Figure
 
 _BARS: Final = 20
 _PAIRS: Final = 15

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from scorer.drift.history import LaneHistory
+from scorer.figure import Figure
 from scorer.figure_style import BAD, LIVE, SEQUENTIAL, SHADOW, axis, layout, percent, scatter
-from scorer.release.answers import Figure
 
 _MOST: Final = 40
 """Quantities in the overview: those nearest to their thresholds."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from scorer.release.answers import Figure, Readout
+from scorer.figure import Figure
+from scorer.release.answers import Readout
 from scorer.release.readout.readouts import Readouts
 
 __all__ = ["Figure", "Readout", "Readouts"]

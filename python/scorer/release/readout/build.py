@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from scorer.release.answers import Figure, Readout, SegmentReport
+from scorer.figure import Figure
+from scorer.release.answers import Readout, SegmentReport
 from scorer.release.gates import counting
 from scorer.release.gates.evidence import Observed, ShadowEvidence
 from scorer.release.gates.metrics import hours_of_week

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from scorer.bundle.models import Distribution
-from scorer.release.answers import Figure, Readout, SegmentReport, SegmentResult, SegmentValue
+from scorer.figure import Figure
+from scorer.release.answers import Readout, SegmentReport, SegmentResult, SegmentValue
 from scorer.release.gates.evidence import Counter, Flip, Observed, ShadowEvidence
 from scorer.release.model import GateResult, Outcome
 from scorer.release.readout import parts

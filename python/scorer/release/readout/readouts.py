@@ -15,8 +15,9 @@ import numpy as np
 from sqlalchemy import select
 
 from scorer.bundle.models import ReferenceFile
+from scorer.figure import Figure
 from scorer.ids import decision_key
-from scorer.release.answers import Figure, Readout, SegmentReport
+from scorer.release.answers import Readout, SegmentReport
 from scorer.release.changes import rows
 from scorer.release.errors import InvalidError, NotFoundError
 from scorer.release.gates import counting, groups

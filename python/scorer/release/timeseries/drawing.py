@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from scorer.figure import Figure
 from scorer.figure_style import CONTROL, axis, layout, scatter
 from scorer.ids import short_digest
-from scorer.release.answers import Figure, ReleaseMark
+from scorer.release.answers import ReleaseMark
 from scorer.release.lanes import recorded
 from scorer.release.readout.figures.times import moment
 from scorer.release.timeseries.marks import drawn

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from scorer.figure import Figure
 from scorer.figure_style import axis, log_axis, micros, percent, scatter, sla_line
 from scorer.ids import short_digest
-from scorer.release.answers import Figure
 from scorer.release.readout.figures.times import moment
 from scorer.release.timeseries import cells
 from scorer.release.timeseries.cells import EXEC, LABEL, LOAD, OTHER_LABELS, SCORE, TIME_BINS

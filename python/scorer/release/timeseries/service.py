@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from scorer.release.answers import CheckpointMetrics, Figure, MetricsChoices
+from scorer.figure import Figure
+from scorer.release.answers import CheckpointMetrics, MetricsChoices
 from scorer.release.errors import InvalidError, NotFoundError, UnreachableError
 from scorer.release.model import Actor
 from scorer.release.store import Store, instant, micros

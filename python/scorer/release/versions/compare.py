@@ -18,7 +18,7 @@ from scorer.release.versions import figures, lineage, swaps
 from scorer.release.versions.differences import differences, shapes
 
 if TYPE_CHECKING:
-    from scorer.release.answers import Figure
+    from scorer.figure import Figure
     from scorer.release.changes.operations import Changes
     from scorer.release.changes.parts import Parts
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from scorer.figure import Figure
 from scorer.figure_style import (
     DENSITY,
     LIVE,
@@ -20,7 +21,6 @@ from scorer.figure_style import (
     sla_line,
     steps,
 )
-from scorer.release.answers import Figure
 from scorer.release.gates.evidence import Floats
 from scorer.release.readout.figures.scores import bins, counted
 

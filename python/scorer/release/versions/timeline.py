@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scorer.figure import Figure
 from scorer.figure_style import CONTROL, SERIES, SYMBOLS, axis, layout, scatter
-from scorer.release.answers import Figure
 from scorer.release.errors import InvalidError
 from scorer.release.version_answers import Timeline, TimelineEntry, Version
 from scorer.release.versions import lineage

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from scorer.learn.comparison.figures import charts, group_names
 from scorer.learn.comparison.results import VersionComparison
-from scorer.release.answers import Figure
 from scorer.release.weekly_answers import (
     BestVersion,
     ComparedMetric,
@@ -101,8 +100,5 @@ def weekly_result(found: VersionComparison, metric: str, by: str) -> WeeklyResul
         ),
         left_out=dict(found.left_out),
         notes=found.notes,
-        figures=tuple(
-            Figure(one.name, one.title, one.words, one.plotly, one.columns, one.rows)
-            for one in charts(found, metric, by)
-        ),
+        figures=charts(found, metric, by),
     )

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Response
 
-from scorer.release.answers import CheckpointMetrics, Figure
+from scorer.figure import Figure
+from scorer.release.answers import CheckpointMetrics
 from scorer.release.fields import Line, Moment
 from scorer.web.api.security import By
 from scorer.web.api.values import CheckpointPath

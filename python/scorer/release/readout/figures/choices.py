@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from scorer.figure import Figure
 from scorer.figure_style import COLOURS, NAMES, SEQUENTIAL, axis, layout, outlines, percent
-from scorer.release.answers import Figure
 from scorer.release.gates.evidence import Floats, Observed, ShadowEvidence
 
 _MOST = 20

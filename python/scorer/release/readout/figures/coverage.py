@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from scorer.figure import Figure
 from scorer.figure_style import AMBER, BAD, COLOURS, SEQUENTIAL, axis, layout, percent
-from scorer.release.answers import Figure
 from scorer.release.gates.counting import KINDS, account, increases, observations
 from scorer.release.gates.evidence import ShadowEvidence
 from scorer.release.gates.metrics import hours_of_week

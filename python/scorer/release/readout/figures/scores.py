@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from scorer.figure import Figure
 from scorer.figure_style import (
     COLOURS,
     INK,
@@ -19,7 +20,6 @@ from scorer.figure_style import (
     percent,
     scatter,
 )
-from scorer.release.answers import Figure
 from scorer.release.gates.evidence import Floats, ShadowEvidence
 from scorer.stats import distances
 

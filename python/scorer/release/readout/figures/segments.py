@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from scorer.figure import Figure
 from scorer.figure_style import BAD, SHADOW, axis, layout
-from scorer.release.answers import Figure, SegmentReport, SegmentResult
+from scorer.release.answers import SegmentReport, SegmentResult
 from scorer.release.gates.names import METRICS
 
 NAME: Final = "segments"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from scorer.figure import Figure
 from scorer.figure_style import (
     COLOURS,
     NAMES,
@@ -20,7 +21,6 @@ from scorer.figure_style import (
     scatter,
     sla_line,
 )
-from scorer.release.answers import Figure
 from scorer.release.gates.evidence import Floats, Ints, Observed, ShadowEvidence
 from scorer.stats.quantiles import quantile
 
