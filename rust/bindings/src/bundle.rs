@@ -207,8 +207,8 @@ impl Bundle {
     }
 
     /// Repeats one selection. Returns `(index, propensity, expected reward, functions without a result)`, and writes the
-    /// pmf and the expected rewards of all actions to the outputs. `mask` has the format of the wire; with `None` every action is eligible.
-    /// Without `ids` the best action is selected, as while exploration is stopped.
+    /// pmf and the expected rewards of all actions to the outputs. `mask` has the format of the wire; with `None` every
+    /// action is eligible. Without `ids` the best action is selected, as while exploration is stopped.
     #[pyo3(signature = (row, mask, ids, pmf, rewards))]
     fn select(
         &self,

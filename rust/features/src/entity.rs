@@ -180,8 +180,8 @@ impl Entities {
         self.keys.find(hash, |state| state.key() == key.as_bytes())
     }
 
-    /// Asks the processor to load the state of a key with this hash. It does not compare the key, so that the states of the
-    /// other entities of an event load at the same time.
+    /// Asks the processor to load the state of a key with this hash. It does not compare the key, so that the states of
+    /// the other entities of an event load at the same time.
     pub(crate) fn prefetch(&self, hash: u64) {
         self.keys.find(hash, |state| {
             memory::prefetch_block::<PREFETCHED>(&state.data);

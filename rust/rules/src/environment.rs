@@ -161,8 +161,8 @@ impl Environment {
     /// Declares functions that conditions call by their names. A call passes their positions to `functions`.
     ///
     /// # Errors
-    /// Fails if there are more than 64 functions, or if a name is no identifier, is that of another function, or has no or
-    /// too many operands.
+    /// Fails if there are more than 64 functions, or if a name is no identifier, is that of another function, or has no
+    /// or too many operands.
     pub fn declare_functions(
         &mut self,
         specs: Vec<FunctionSpec>,

@@ -27,9 +27,9 @@ type Outputs = (PyBuffer<u32>, PyBuffer<f64>);
 type SelectionOutputs = (PyBuffer<u32>, PyBuffer<f64>, PyBuffer<f64>, PyBuffer<u64>, Option<PyBuffer<f64>>);
 
 /// Scores the rows of `columns` `[features, n]` into four outputs of one entry per row, and their reasons if they are
-/// wanted. The last output is the set of functions that had no result, also in the rules. The entries of a refused row are
-/// NaN, NaN, `u32::MAX` and no function. With `rules` the bundle's rules change the bands, and
-/// the rules that had an effect are returned.
+/// wanted. The last output is the set of functions that had no result, also in the rules. The entries of a refused row
+/// are NaN, NaN, `u32::MAX` and no function. With `rules` the bundle's rules change the bands, and the rules that had
+/// an effect are returned.
 #[pyfunction]
 #[pyo3(signature = (bundle, columns, margins, scores, bands, faulted, reasons, rules))]
 #[expect(clippy::too_many_arguments, reason = "the buffers of one call, which numpy owns")]
@@ -70,8 +70,9 @@ fn fired<'py>(
 /// With `reasons` the reasons of each chosen action are written there.
 /// `masks` holds one mask after the other; `None` for every action. `ids` is the text of all decision ids and the
 /// `n + 1` offsets of their ends. `out` is the index, propensity, expected reward and set of functions without a
-/// result of each row and, if it is wanted, the pmf `[n, actions]`. The entries of a refused row are `u32::MAX` and NaN. With `rules` the actions are those that
-/// the bundle's rules allow, too, and the rules that had an effect are returned.
+/// result of each row and, if it is wanted, the pmf `[n, actions]`. The entries of a refused row are `u32::MAX` and
+/// NaN. With `rules` the actions are those that the bundle's rules allow, too, and the rules that had an effect are
+/// returned.
 #[pyfunction]
 #[pyo3(signature = (bundle, columns, masks, checkpoint, ids, out, reasons, rules))]
 #[expect(clippy::too_many_arguments, reason = "the buffers of one call, which numpy owns")]

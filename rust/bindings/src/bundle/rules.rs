@@ -30,8 +30,8 @@ type Described = (
     bool,
     u32,
 );
-/// The result on one row: the rules with an effect, the numbers of unknown, failed and contradicting ones, and the set of
-/// functions that had no result.
+/// The result on one row: the rules with an effect, the numbers of unknown, failed and contradicting ones, and the set
+/// of functions that had no result.
 type Applied = (Vec<u16>, u32, u32, u32, u64);
 /// Lists by name: whether the elements are ints, the content, and the oldest version of an external list.
 type GivenLists = BTreeMap<String, (bool, Option<Vec<u8>>, Option<u64>)>;

@@ -35,7 +35,8 @@ impl Bundle {
         self.timed_band(&mut scratch.buffers)
     }
 
-    /// Reads the result as [`Bundle::band`] does, with the faults since [`Bundle::set_row`], and measures the time of the last node if evaluations are timed.
+    /// Reads the result as [`Bundle::band`] does, with the faults since [`Bundle::set_row`], and measures the time of
+    /// the last node if evaluations are timed.
     pub(super) fn timed_band(&self, buffers: &mut Buffers) -> Result<ScoreOut, EvalError> {
         buffers.times.begin(self.program.last_node);
         let faulted = buffers.take_faulted();

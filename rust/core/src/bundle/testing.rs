@@ -328,7 +328,8 @@ impl Recipe {
         self
     }
 
-    /// A recipe with steps that add columns in front of its forests. The first tree of each forest reads the last of them.
+    /// A recipe with steps that add columns in front of its forests. The first tree of each forest reads the last of
+    /// them.
     #[must_use]
     pub fn with_steps(mut self, steps: Value) -> Recipe {
         let added = steps.as_array().expect("steps are a list").len();

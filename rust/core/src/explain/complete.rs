@@ -73,7 +73,8 @@ impl Sums {
 }
 
 impl CompleteTrees {
-    /// Returns no trees yet. `columns` are those that the forest tests, and `total` is the sum of the ranges of its trees.
+    /// Returns no trees yet. `columns` are those that the forest tests, and `total` is the sum of the ranges of its
+    /// trees.
     pub(super) fn new(forest: &Forest, mut columns: Vec<u32>, total: f64) -> CompleteTrees {
         columns.sort_unstable();
         columns.dedup();

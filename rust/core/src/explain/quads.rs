@@ -54,8 +54,8 @@ impl Banks {
 }
 
 impl Quad {
-    /// Returns the quad of the four leaves below a node of a tree. `step` returns the number of the feature and the amount
-    /// of the step to a node, below the number of `features`.
+    /// Returns the quad of the four leaves below a node of a tree. `step` returns the number of the feature and the
+    /// amount of the step to a node, below the number of `features`.
     pub(super) fn new(
         depth: usize,
         node: usize,

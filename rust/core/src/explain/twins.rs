@@ -2,8 +2,8 @@
 //!
 //! The paths to two leaves with the same parent test the same features, and only the amount of the last step differs. A
 //! twin has the amounts, and for each feature of the forest four bits that state which of them is its own. A permutation
-//! of the amounts by these bits gives the additions of all features at once, so the work does not depend on the number of
-//! levels, and no addition waits for a sum to be written to memory.
+//! of the amounts by these bits gives the additions of all features at once, so the work does not depend on the number
+//! of levels, and no addition waits for a sum to be written to memory.
 //!
 //! The bits of features 0 to 15 and 16 to 31 are in the low and high halves of the same 16 bytes, those of features 32
 //! to 43 and 44 to 55 in the low and high halves of the 12 bytes after them.
@@ -33,8 +33,8 @@ pub(super) struct Twin {
 impl Twin {
     /// Greatest number of features.
     pub(super) const FEATURES: usize = 2 * SLOTS;
-    /// Returns the twin of the two leaves below a node of a tree. `step` returns the number of the feature and the amount
-    /// of the step to a node.
+    /// Returns the twin of the two leaves below a node of a tree. `step` returns the number of the feature and the
+    /// amount of the step to a node.
     pub(super) fn new(depth: usize, node: usize, step: impl Fn(usize) -> Option<(u8, i32)>) -> Twin {
         let mut path: Vec<(u8, i32)> = Vec::with_capacity(depth);
         let shared = depth - 1;
