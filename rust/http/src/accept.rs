@@ -181,10 +181,11 @@ impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
             let slot = match arrivals.open(origin).and_then(|()| slots.take(peer)) {
                 Ok(slot) => slot,
                 Err(limit) => {
-                    // The client detects the close at once. In the backlog, the connection would wait without an
-                    // answer.
-                    L::reject(raw);
+                    // The connection is counted first, so that the counter includes each connection whose client has
+                    // detected the close. The client detects it at once. In the backlog, the connection would wait
+                    // without an answer.
                     self.events.limited(limit);
+                    L::reject(raw);
                     continue;
                 }
             };
