@@ -32,7 +32,7 @@ from scorer.v1.log_pb2 import (
     TokenClaims,
     WithdrawnRecord,
 )
-from scorer.v1.scoring_pb2 import OutcomeSource
+from scorer.v1.scoring_pb2 import AppliedRules, FiredRule, ListRead, OutcomeSource, Reason
 
 SERVER = "scorer-0"
 NOON_US = 1_793_534_400_000_000
@@ -43,7 +43,7 @@ Key = tuple[str, str, int]
 
 
 def decision(number: int, **other: Any) -> bytes:
-    """A score; `number` makes its id and its time, one second apart."""
+    """A score; `number` makes its id and its time, one second apart. Each third one has rules."""
     values = {
         "decision_id": f"d{number}",
         "checkpoint": "fraud.checkout",
@@ -59,7 +59,29 @@ def decision(number: int, **other: Any) -> bytes:
         "decision": "approve",
         "exec_us": 12,
     }
-    return LogRecord(decision=DecisionRecord(**values | other)).SerializeToString()
+    later = _later(number) if number % 3 == 0 else {}
+    return LogRecord(decision=DecisionRecord(**values | later | other)).SerializeToString()
+
+
+def _later(number: int) -> dict[str, Any]:
+    """The fields of decisions that later versions of the log have added."""
+    return {
+        "rules": AppliedRules(
+            fired=[FiredRule(id="limit", reason="R07"), FiredRule(id=f"rule-{number % 2}")],
+            score=0.6,
+            queue="level_2",
+            unknown=1,
+            errors=2,
+            conflicts=3,
+            lists=[ListRead(name="cards", version=4, digest=bytes(32))],
+        ),
+        "feature_reasons": [Reason(code="R01", feature="amount", contribution=0.5, direction=1)],
+        "linked_checkpoint": "action.authorise",
+        "features_defaulted": "late",
+        "stated_features": [1],
+        "features_at_us": NOON_US,
+        "faulted_functions": ["velocity"],
+    }
 
 
 def action(number: int, **other: Any) -> bytes:
@@ -78,6 +100,7 @@ def action(number: int, **other: Any) -> bytes:
         "withheld": [1],
         "sealed": SealedFeatures(positions=[1], key_id=9, number=number, ciphertext=b"secret"),
         "reasons": ["velocity", "amount"],
+        "requested_mask": b"\x06" if number % 3 == 0 else b"",
     }
     return decision(number, **values | other)
 

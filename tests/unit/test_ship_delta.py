@@ -254,7 +254,8 @@ def test_a_table_that_becomes_newer_meanwhile_is_refused(tmp_path: Path) -> None
         sink.deliver(batch)
 
 
-_LATER = {"feature_reasons", "source", "source_id"}
+_ORIGINAL = SCHEMAS[DECISIONS].names.index("feature_reasons")
+_LATER = {*SCHEMAS[DECISIONS].names[_ORIGINAL:], "source", "source_id"}
 
 
 @contextmanager
@@ -275,7 +276,7 @@ def version_1(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def reasons_log(directory: Path) -> Path:
     """A log of ten decisions, of which the odd ones have a recorded reason."""
     reason = Reason(code="R01", feature="amount", contribution=0.5, direction=1)
-    payloads = [decision(at, feature_reasons=[reason] if at % 2 else []) for at in range(10)]
+    payloads = [decision(at, feature_reasons=[reason] if at % 2 else [], rules=None) for at in range(10)]
     write_segment(directory, 1, 1, payloads, sealed=False)
     return directory
 
@@ -310,10 +311,10 @@ def test_a_table_of_an_earlier_version_gets_the_new_column(
     merged = DeltaTable(f"{lake}/decisions").to_pyarrow_table().sort_by("sequence")
     assert len(DeltaTable(f"{lake}/decisions").file_uris()) == 1
     assert merged["feature_reasons"].to_pylist() == expected
-    assert DeltaTable(f"{lake}/observations").schema().to_arrow().names[-1] == "feature_reasons"
+    assert DeltaTable(f"{lake}/observations").schema().to_arrow().names[-1] == SCHEMAS[OBSERVATIONS].names[-1]
 
 
-def test_outcomes_of_an_earlier_version_have_no_source(
+def test_rows_of_an_earlier_version_have_neither_rules_nor_a_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     payloads = [decision(at) for at in range(8)] + [outcome(at) for at in range(8)]
@@ -323,7 +324,10 @@ def test_outcomes_of_an_earlier_version_have_no_source(
         ship(log, lake, records=12, batches=1)
     ship(log, lake, records=12)
     [server] = DeltaSource(str(lake), SourceSettings()).logs
-    [rows] = [one.rows for one in server.read(SourceQuery()) if one.kind == "outcomes"]
+    found = list(server.read(SourceQuery()))
+    [decisions] = [one.rows for one in found if one.kind == "decisions"]
+    assert decisions["rules"].null_count == 8, "rules that were not recorded are unknown"
+    [rows] = [one.rows for one in found if one.kind == "outcomes"]
     ordered = rows.sort_by("sequence")
     assert ordered["source"].to_pylist() == [0, 0, 0, 0, 1, 2, 3, 4]
     assert ordered["source_id"].to_pylist() == [""] * 5 + ["feed-5", "", "feed-7"]

@@ -17,12 +17,14 @@ from scorer.errors import ShipError
 from scorer.ids import eligible_actions
 from scorer.log.shipped.position import ShipPosition
 from scorer.log.shipped.schema import SCHEMAS
+from scorer.log.source.table_entries import ENTRY_COLUMNS, entries
 from scorer.log.tables import ExportLayout, own_values
 from scorer.ship.batch import Batch, SegmentRun
 from scorer.ship.decoding import kind_of, record_class
 from scorer.ship.rows import tables_of
 from scorer.ship.source import LogSource
 from scorer.v1.log_pb2 import DecisionRecord, LogRecord, ObservationRecord, SealedFeatures
+from scorer.v1.scoring_pb2 import AppliedRules
 
 
 def batch_of(payloads: list[bytes]) -> Batch:
@@ -100,6 +102,22 @@ def test_an_action() -> None:
     assert row["fallback_source"] is row["fallback_reason"] is None
 
 
+def test_rules_and_computed_features() -> None:
+    (row,) = rows_of([action(3)])["decisions"]
+    assert row["rules"] == [{"id": "limit", "reason": "R07"}, {"id": "rule-1", "reason": None}]
+    assert (row["ruled_score"], row["queue"], row["requested"]) == (None, "level_2", [False, True, True])
+    assert AppliedRules.FromString(row["applied_rules"]).lists[0].version == 4
+    assert row["faulted_functions"] == ["velocity"] and row["features_defaulted"] == "late"
+    assert (row["stated_features"], row["linked_checkpoint"]) == ([1], "action.authorise")
+    assert row["features_at"] == datetime(2026, 11, 1, 12, tzinfo=UTC)
+    (score,) = rows_of([decision(3)])["decisions"]
+    assert (score["ruled_score"], score["requested"]) == (0.6, None)
+    (without,) = rows_of([action(2)])["decisions"]
+    for name in ("rules", "ruled_score", "queue", "applied_rules", "requested", "features_at"):
+        assert without[name] is None, name
+    assert without["faulted_functions"] == without["stated_features"] == []
+
+
 def test_what_the_log_encrypts_stays_encrypted() -> None:
     (row,) = rows_of([action(2)])["decisions"]
     sealed = SealedFeatures.FromString(row["sealed"])
@@ -150,6 +168,31 @@ def test_the_columns_are_those_of_an_export() -> None:
     for row, one in zip(rows, records, strict=True):
         assert row["features"] == list(one.features)
         assert row["decided_at"] == datetime.fromtimestamp(one.decided_at_us / 1e6, UTC)
+
+
+def test_every_field_of_a_record_is_in_the_tables() -> None:
+    """A field that a later version of the log adds needs a column, and a value here."""
+    fallback = {"fallback_source": "static", "fallback_reason": "late", "data_load_us": 3}
+    chosen = {"live_action": "3ds", "live_expected_reward": 0.5, "live_propensity": 0.25, "error": "panic"}
+    failed = {**chosen, "live_margin": 0.0, "live_score": 0.0, "live_decision": ""}
+    choice = LogRecord.FromString(action(3)).decision
+    live = {"live_fallback_reason": "late", "live_data_load_us": 3}
+    samples = {
+        "decisions": [decision(3, **fallback), action(3)],
+        "outcomes": [outcome(3, revision=2)],
+        "observations": [observation(3, **live), observation(6, decision=choice, **failed)],
+    }
+    for name, payloads in samples.items():
+        records = [LogRecord.FromString(one) for one in payloads]
+        own = [getattr(record, str(record.WhichOneof("record"))) for record in records]
+        fields = {field.name for record in own for field, _ in record.ListFields()}
+        assert fields == set(own[0].DESCRIPTOR.fields_by_name)
+        found = entries(name, tables_of(batch_of(payloads))[name].select(ENTRY_COLUMNS[name]))
+        for entry, record in zip(found, own, strict=True):
+            if name == "observations" and record.error:
+                for result in ("action_index", "action", "propensity", "expected_reward"):
+                    record.decision.ClearField(result)  # A failed observation has no result.
+            assert str(entry.record) == str(record)
 
 
 def _random_decision(chance: random.Random, number: int) -> DecisionRecord:

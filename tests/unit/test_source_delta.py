@@ -49,13 +49,8 @@ def read(
 
 
 def lists(rows: Rows) -> str:
-    # NaN is not equal to itself, and tables do not have the rules of decisions.
-    return str(
-        {
-            key: table.drop_columns([name for name in ("rules",) if name in table.column_names]).to_pylist()
-            for key, table in sorted(rows.items())
-        }
-    )
+    # NaN is not equal to itself.
+    return str({key: table.to_pylist() for key, table in sorted(rows.items())})
 
 
 def count(rows: Rows) -> int:

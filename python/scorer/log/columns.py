@@ -92,8 +92,8 @@ class DecisionColumns(Columns):
         features: Features as float32, in the order of the bundle's schema.
         pmf: Probabilities over the catalogue; empty for scores.
         eligible: Masks of eligible actions, as bytes.
-        requested: Masks of the actions that the requests allowed before rules. Shipped tables do not have
-            them; there they are those of the eligible actions.
+        requested: Masks of the actions that the requests allowed before rules. Rows of shipped tables that
+            version 3 of the schema wrote do not have them; there they are those of the eligible actions.
         id: The decision's id, as bytes.
         entity: The entity, as bytes.
     """

@@ -177,8 +177,7 @@ def own_values(rows: Sequence[tuple[int, DecisionRecord]], layout: ExportLayout)
         "feature_reasons": [feature_reasons(decision) for decision in decisions],
         "rules": [fired_rules(decision) for decision in decisions],
         "ruled_score": [
-            one.rules.score if one.HasField("rules") and not yes else None
-            for one, yes in zip(decisions, action, strict=True)
+            None if yes else ruled_score(one) for one, yes in zip(decisions, action, strict=True)
         ],
         "queue": [one.rules.queue or None for one in decisions],
         "faulted_functions": [list(one.faulted_functions) for one in decisions],
@@ -232,6 +231,15 @@ def fired_rules(decision: DecisionRecord) -> list[dict[str, Any]] | None:
     if not decision.HasField("rules"):
         return None
     return [{"id": one.id, "reason": one.reason or None} for one in decision.rules.fired]
+
+
+def ruled_score(decision: DecisionRecord) -> float | None:
+    """Return the score within the caps and floors of the rules; None if the bundle has no rules.
+
+    Args:
+        decision: A decision of kind "score".
+    """
+    return decision.rules.score if decision.HasField("rules") else None
 
 
 def batch_of(columns: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ from scorer.ids import digest_text, eligible_actions
 from scorer.log.outcome_source import source_columns
 from scorer.log.proof import proof_in_words
 from scorer.log.shipped.schema import DECISIONS, EVENTS, OBSERVATIONS, OUTCOMES, SCHEMAS, TIME
-from scorer.log.tables import feature_reasons
+from scorer.log.tables import feature_reasons, fired_rules, ruled_score
 from scorer.ship.batch import Batch
 from scorer.ship.decoding import UNKNOWN, kind_of, record_class
 
@@ -150,10 +150,33 @@ def _decision(records: Sequence[Any], *, action: Sequence[bool] | None = None) -
         "features": _floats([one.features for one in records], "<f4", 4),
         "withheld": [list(one.withheld) for one in records],
         "sealed": [one.sealed.SerializeToString() if one.HasField("sealed") else None for one in records],
-        "eligible": _eligible(paired),
+        "eligible": _masks([one.eligible_mask for one in records], records, is_action),
         "pmf": _nullable(_floats([one.pmf for one in records], "<f8", 8), is_action),
         "reasons": [list(one.reasons) for one in records],
         "feature_reasons": [feature_reasons(one) for one in records],
+        **_rules(records, is_action),
+        "linked_checkpoint": [one.linked_checkpoint or None for one in records],
+        "features_defaulted": [one.features_defaulted or None for one in records],
+        "stated_features": [list(one.stated_features) for one in records],
+        "features_at": [one.features_at_us or None for one in records],
+        "faulted_functions": [list(one.faulted_functions) for one in records],
+    }
+
+
+def _rules(records: Sequence[Any], is_action: Sequence[bool]) -> dict[str, Any]:
+    """Return the columns about rules, which are null for bundles without rules."""
+    ruled = [one.HasField("rules") for one in records]
+    asked = [yes and of for yes, of in zip(is_action, ruled, strict=True)]
+    return {
+        "rules": [fired_rules(one) for one in records],
+        "ruled_score": [
+            None if yes else ruled_score(one) for one, yes in zip(records, is_action, strict=True)
+        ],
+        "queue": [one.rules.queue or None for one in records],
+        "applied_rules": [
+            one.rules.SerializeToString() if of else None for one, of in zip(records, ruled, strict=True)
+        ],
+        "requested": _masks([one.requested_mask for one in records], records, asked),
     }
 
 
@@ -180,12 +203,13 @@ def _nullable(lists: pa.ListArray, present: Sequence[bool]) -> pa.Array:
     return pa.ListArray.from_arrays(lists.offsets, lists.values, mask=mask)
 
 
-def _eligible(paired: Sequence[tuple[Any, bool]]) -> pa.Array:
+def _masks(masks: Sequence[bytes], records: Sequence[Any], present: Sequence[bool]) -> pa.Array:
+    """Return masks of actions as lists of flags, of which those that are not present are null."""
     known: dict[tuple[bytes, int], npt.NDArray[np.bool_]] = {}
     parts: list[npt.NDArray[np.bool_]] = []
     nothing = np.zeros(0, bool)
-    for one, yes in paired:
-        key = (one.eligible_mask, len(one.pmf) // 8)
+    for mask, one, yes in zip(masks, records, present, strict=True):
+        key = (mask, len(one.pmf) // 8)
         part = nothing
         if yes and (part := known.get(key, nothing)) is nothing:
             part = known[key] = eligible_actions(*key)
@@ -193,7 +217,7 @@ def _eligible(paired: Sequence[tuple[Any, bool]]) -> pa.Array:
     offsets = np.zeros(len(parts) + 1, np.int32)
     np.cumsum([len(part) for part in parts], out=offsets[1:])
     lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(parts)))
-    return _nullable(lists, [yes for _, yes in paired])
+    return _nullable(lists, present)
 
 
 def _outcomes(batch: Batch, rows: _Rows) -> dict[str, Any]:

@@ -76,8 +76,8 @@ class SegmentReader:
     def _of_rule(self, name: str, column: pa.ChunkedArray) -> Codes:
         if column.null_count:
             raise DataError(
-                f'rule "{name.removeprefix(RULE)}": the tables of `scorer ship` do not have the rules of '
-                "decisions; read the logs of the servers"
+                f'rule "{name.removeprefix(RULE)}": an earlier version of `scorer ship` wrote rows without '
+                "the rules of decisions; read the logs of the servers, or decisions after the upgrade"
             )
         lists = column.combine_chunks()
         of = pc.list_parent_indices(lists).to_numpy()

@@ -6,11 +6,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from scorer.log.tables import FEATURE_REASONS
+from scorer.log.tables import FEATURE_REASONS, FIRED_RULES
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Version of the schema. A later version only adds columns. Version 2 has added `feature_reasons`, version 3
-`source` and `source_id` of outcomes."""
+`source` and `source_id` of outcomes, version 4 the columns of decisions from `rules` on."""
 
 DECISIONS: Final = "decisions"
 OUTCOMES: Final = "outcomes"
@@ -56,6 +56,16 @@ _DECISION: Final = [
     ("pmf", pa.list_(pa.float64())),
     ("reasons", pa.list_(_TEXT)),
     ("feature_reasons", FEATURE_REASONS),
+    ("rules", FIRED_RULES),
+    ("ruled_score", pa.float64()),
+    ("queue", _TEXT),
+    ("applied_rules", _BYTES),
+    ("requested", pa.list_(_FLAG)),
+    ("linked_checkpoint", _TEXT),
+    ("features_defaulted", _TEXT),
+    ("stated_features", pa.list_(_NUMBER)),
+    ("features_at", TIME),
+    ("faulted_functions", pa.list_(_TEXT)),
 ]
 """Columns that decisions and observations share."""
 

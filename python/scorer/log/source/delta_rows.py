@@ -41,6 +41,8 @@ COLUMNS: Final = {
         "sealed",
         "eligible",
         "pmf",
+        "rules",
+        "faulted_functions",
     ),
     OUTCOMES: (
         "sequence",
@@ -98,7 +100,7 @@ def _decisions(rows: pa.Table, base: int, reader_key: ReaderKey | None) -> pa.Ta
         "eligible": _lists(rows["eligible"]),
         "pmf": _lists(rows["pmf"]),
         "features": rows["features"],
-        "rules": pa.nulls(len(rows), pa.list_(pa.string())),
+        "rules": _rules(rows),
         **{
             name: _known(rows[name], "")
             for name in ("decision_id", "decision", "bundle", "fallback_source", "action", "entity", "lane")
@@ -107,6 +109,15 @@ def _decisions(rows: pa.Table, base: int, reader_key: ReaderKey | None) -> pa.Ta
     if reader_key is not None and rows["sealed"].null_count < len(rows):
         columns |= _opened(rows, reader_key)
     return table(_typed(columns, "decisions"), SCHEMAS["decisions"])
+
+
+def _rules(rows: pa.Table) -> pa.Array:
+    """Return the ids of the rules with an effect; null in rows that a version without the column wrote."""
+    rules = rows["rules"].combine_chunks()
+    names = pa.ListArray.from_arrays(_lists(rows["rules"]).offsets, pc.struct_field(rules.flatten(), "id"))
+    # `rules` is null for bundles without rules as well; a later version always writes the other column.
+    unknown = rows["faulted_functions"].combine_chunks().is_null()
+    return pc.if_else(unknown, pa.scalar(None, names.type), names)
 
 
 def _opened(rows: pa.Table, key: ReaderKey) -> dict[str, Any]:

@@ -40,7 +40,8 @@ DECISIONS: Final = pa.schema(
 )
 """`eligible` and `pmf` have one value per action of the catalogue and are empty for scores. `withheld` has
 the positions in `features` of sensitive values that are missing. `decision` is the label of a score, and
-`rules` has the ids of the rules with an effect; they are null in tables, which do not have them."""
+`rules` has the ids of the rules with an effect; they are null in rows of tables that version 3 of the schema
+wrote."""
 
 OUTCOMES: Final = pa.schema(
     [

@@ -29,6 +29,8 @@ DECISION_COLUMNS: Final = (
     "features",
     "pmf",
     "eligible",
+    "applied_rules",
+    "requested",
     "entity",
 )
 OUTCOME_COLUMNS: Final = ("sequence", "decision_id", "kind", "value", "revision", "proof")
@@ -45,7 +47,13 @@ def decision_columns(rows: pa.Table, base: int) -> tuple[DecisionColumns, list[s
     told = pc.if_else(pc.equal(rows["kind"], "action"), rows["action"], rows["decision"])
     label, labels = _coded(told)
     ids = rows["decision_id"]
-    eligible = _bytes([mask_of(one) for one in rows["eligible"].to_pylist()])
+    eligible = [mask_of(one) for one in rows["eligible"].to_pylist()]
+    # Rows that a version without rules wrote have neither column.
+    ruled = rows["applied_rules"].is_valid().to_pylist()
+    requested = [
+        mask_of(own) if of else mask
+        for own, of, mask in zip(rows["requested"].to_pylist(), ruled, eligible, strict=True)
+    ]
     columns = DecisionColumns(
         sequence=_sequence(rows, base),
         key=_keys(ids),
@@ -58,8 +66,8 @@ def decision_columns(rows: pa.Table, base: int) -> tuple[DecisionColumns, list[s
         propensity=rows["propensity"].fill_null(0.0).to_numpy(),
         features=_lists(rows["features"]),
         pmf=_lists(rows["pmf"]),
-        eligible=eligible,
-        requested=eligible,
+        eligible=_bytes(eligible),
+        requested=_bytes(requested),
         id=_bytes([one.encode() for one in ids.to_pylist()]),
         entity=_bytes([(one or "").encode() for one in rows["entity"].to_pylist()]),
     )

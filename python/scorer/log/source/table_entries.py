@@ -1,7 +1,8 @@
 """Conversion of rows of shipped tables to whole records, as they were in the log.
 
 A mask of eligible actions that a record has in another form, such as an empty one for "all", is returned in
-its shortest form. Everything else is what the server recorded.
+its shortest form. Everything else is what the server recorded, apart from columns that an earlier version of
+the schema did not have.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from scorer.log.proof import PROOFS, UNPROVEN
 from scorer.log.scanning import Entry, entry_of
 from scorer.log.shipped.schema import DECISIONS, EVENTS, OBSERVATIONS, OUTCOMES, SCHEMAS
 from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord, OutcomeRecord, SealedFeatures, TokenClaims
-from scorer.v1.scoring_pb2 import OutcomeSource
+from scorer.v1.scoring_pb2 import AppliedRules, OutcomeSource, Reason, ReasonDirection
 
 _UNREAD: Final = {"server", "log", "segment", "hour"}
 ENTRY_COLUMNS: Final = {
@@ -31,6 +32,8 @@ ENTRY_COLUMNS: Final = {
 """Columns of each table that records consist of."""
 
 _PLAIN: Final = ("decision_id", "lane", "lane_table", "entity", "data_load_us", "exec_us")
+_LATER: Final = ("linked_checkpoint", "features_defaulted", "stated_features", "faulted_functions")
+"""Fields that are null in rows that an earlier version wrote."""
 _RESULTS: Final = (
     "margin",
     "score",
@@ -110,10 +113,10 @@ def _observation(row: dict[str, Any]) -> ObservationRecord:
 
 def _answer(row: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that decisions and observations share."""
-    sealed = row["sealed"]
+    sealed, rules = row["sealed"], row["applied_rules"]
     return {
         **{name: row[name] for name in _PLAIN},
-        **{name: row[name] for name in _RESULTS if row[name] is not None},
+        **{name: row[name] for name in (*_RESULTS, *_LATER) if row[name] is not None},
         "checkpoint": row["checkpoint"] or "",
         "bundle": _digest(row["bundle"]),
         "schema_fingerprint": int(row["schema_fingerprint"], 16),
@@ -122,8 +125,22 @@ def _answer(row: dict[str, Any]) -> dict[str, Any]:
         "withheld": row["withheld"],
         "reasons": row["reasons"],
         "eligible_mask": mask_of(row["eligible"]),
+        "requested_mask": mask_of(row["requested"]),
         "sealed": None if sealed is None else SealedFeatures.FromString(sealed),
+        "feature_reasons": [_reason(one) for one in row["feature_reasons"] or ()],
+        "rules": None if rules is None else AppliedRules.FromString(rules),
+        "features_at_us": row["features_at"] or 0,
     }
+
+
+def _reason(one: dict[str, Any]) -> Reason:
+    raises, lowers = ReasonDirection.REASON_DIRECTION_RAISES, ReasonDirection.REASON_DIRECTION_LOWERS
+    return Reason(
+        code=one["code"],
+        feature=one["feature"],
+        contribution=one["contribution"] or 0.0,
+        direction=raises if one["raises"] else lowers,
+    )
 
 
 def _outcome(row: dict[str, Any]) -> OutcomeRecord:
