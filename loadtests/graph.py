@@ -34,10 +34,10 @@ from loadtests.lists import say
 from loadtests.openloop import Load, Method, capacity, on_generators_core
 from loadtests.options import Options
 from loadtests.peers import servers
-from loadtests.ratesearch import median_rate
 from scorer.bundle import Bundle
 from scorer.bundle.graph import time_text
 from scorer.bundle.times import NodeTime, measure
+from scorer.loadtest.ratesearch import median_rate
 
 MOST_P50_US: Final = 60.0
 SLA_MS: Final = 10.0

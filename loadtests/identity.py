@@ -17,16 +17,16 @@ from typing import Any, Final
 
 from loadtests import served
 from loadtests.figures import Figures
-from loadtests.openloop import SEARCHES, Load, LoadedServer, Method, cores, new_search, on_generators_core
+from loadtests.openloop import SEARCHES, Load, Method, cores, new_search, on_generators_core, under_load
 from loadtests.options import Options
 from loadtests.peers import servers
 from loadtests.peers.subject import Subject, subject
 from loadtests.processor import processor_seconds
-from loadtests.ratesearch import Found, limits
 from loadtests.served import demo_settings
 from scorer import bridge
 from scorer.loadtest import make_settings
 from scorer.loadtest.plan import make_plan
+from scorer.loadtest.ratesearch import Found, limits
 from scorer.token_keys import add_key
 
 COMMAND: Final = "make bench ARGS=identity"
@@ -69,7 +69,7 @@ def _score(figures: Figures, options: Options, model: Subject, directory: Path) 
             for secured, one in serving.items():
                 search = new_search(one.load, start=FIRST_RATE, options=options)
                 found[secured].append(search.highest(THRESHOLD_MS))
-                LoadedServer(one.load).settle()
+                under_load(one.load).settle()
         for _ in range(1 if options.smoke else PROCESSOR_ROUNDS):
             for secured, one in serving.items():
                 spent[secured].append(_microseconds(one.load, one.process.child.pid, options))

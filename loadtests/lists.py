@@ -33,11 +33,11 @@ from loadtests.openloop import Load, capacity, on_generators_core
 from loadtests.options import Options
 from loadtests.peers import servers
 from loadtests.peers.subject import Subject, subject
-from loadtests.ratesearch import median_rate
 from scorer.bundle.check import read_schema
 from scorer.bundle.lists import ELEMENTS
 from scorer.bundle.revision import revise
 from scorer.bundle.rules import BundleRules, RuleList
+from scorer.loadtest.ratesearch import median_rate
 from scorer.registry import Registry, lists
 
 NAME: Final = "stolen_cards"

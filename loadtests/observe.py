@@ -21,9 +21,9 @@ from loadtests.options import Options
 from loadtests.peers import servers
 from loadtests.peers.servers import Serving
 from loadtests.peers.subject import CHECKPOINT, Subject, subject
-from loadtests.ratesearch import median_rate
 from loadtests.rounds import beside_neighbours
 from loadtests.sla import Counters
+from scorer.loadtest.ratesearch import median_rate
 
 COMMAND: Final = "make bench ARGS=observe"
 SLA_MS: Final = 10.0

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from loadtests.options import Options
-from loadtests.ratesearch import Found, RateSearch, Window
 from scorer import bridge
+from scorer.loadtest.loaded import LoadedServer
+from scorer.loadtest.ratesearch import Found, RateSearch
 from scorer.loadtest.report import LoadProgress, Report
 
 # Number of searches of each rate, for our servers and peers.
@@ -120,47 +120,16 @@ class Load:
         return Report.model_validate_json(bridge.run_load(json.dumps(config), payloads, tell))
 
 
-# An overload is worked off when the p99 at a low rate is below this, in microseconds.
-_CALM_US: Final = 20_000
-_MOST_SETTLING: Final = 30
+def under_load(load: Load, *, warmup_seconds: float = 0.3) -> LoadedServer:
+    """Return a running server under a load, for `RateSearch`.
 
-
-class LoadedServer:
-    """A load on a running server, for `RateSearch`."""
-
-    def __init__(self, load: Load, *, warmup_seconds: float = 0.3) -> None:
-        """Create the server under load.
-
-        Args:
-            load: Requests and target.
-            warmup_seconds: Length of the warm-up before each window, which is not counted.
-        """
-        self.load = load
-        self.warmup_seconds = warmup_seconds
-
-    def window(self, rate: float, seconds: float) -> Window:
-        """Offer a rate for some seconds."""
-        cpu, wall = time.process_time(), time.monotonic()
-        report = self.load.run(rate, seconds, warmup_seconds=self.warmup_seconds)
-        busy = (time.process_time() - cpu) / (time.monotonic() - wall)
-        # Fallbacks are answers in time, but do not count as capacity.
-        by_model = report.answered - sum(report.fallbacks.values())
-        return Window(
-            rate=rate,
-            p99_ms=report.latency_us.p99 / 1000,
-            failed=1 - by_model / max(report.requests, 1),
-            # Requests in a queue are answered after the window, so the time for them is added.
-            answered=by_model / (seconds + max(report.latency_us.p99 - report.latency_us.min, 0.0) / 1e6),
-            lag_us=float(report.send_lag_us.p99),
-            busy=busy,
-        )
-
-    def settle(self) -> None:
-        """Wait until requests at a low rate are answered fast again, at most ten seconds."""
-        for _ in range(_MOST_SETTLING):
-            report = self.load.run(20.0, 0.3, warmup_seconds=0.0)
-            if report.answered == report.requests and report.latency_us.p99 <= _CALM_US:
-                return
+    Args:
+        load: Requests and target.
+        warmup_seconds: Length of the warm-up before each window, which is not counted.
+    """
+    return LoadedServer(
+        lambda rate, seconds, warmup: load.run(rate, seconds, warmup_seconds=warmup), warmup_seconds
+    )
 
 
 def capacity(load: Load, threshold_ms: float, *, start: float, options: Options) -> list[Found]:
@@ -209,7 +178,7 @@ _SMOKE: Final[dict[str, Any]] = {
 def new_search(load: Load, *, start: float, options: Options) -> RateSearch:
     """Return a new search without windows."""
     if options.smoke:
-        return RateSearch(LoadedServer(load, warmup_seconds=0.1), start, **_SMOKE)
+        return RateSearch(under_load(load, warmup_seconds=0.1), start, **_SMOKE)
     if options.thorough:
-        return RateSearch(LoadedServer(load), start)
-    return RateSearch(LoadedServer(load, warmup_seconds=0.2), start, **SHORT)
+        return RateSearch(under_load(load), start)
+    return RateSearch(under_load(load, warmup_seconds=0.2), start, **SHORT)

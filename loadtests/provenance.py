@@ -21,7 +21,11 @@ _FOREST: Final = (
     ),
 )
 _SERVER: Final = ("rust", "protos", "python/scorer/serve.py", "python/scorer/control", "Cargo.lock")
-_SEARCH: Final = ("loadtests/ratesearch.py", "loadtests/openloop.py")
+_SEARCH: Final = (
+    "python/scorer/loadtest/ratesearch.py",
+    "python/scorer/loadtest/loaded.py",
+    "loadtests/openloop.py",
+)
 _LEARNING: Final = ("python/scorer/learn", "examples/simulators", "examples/loop", "loadtests/learning")
 # Paths whose content affects the figures of a group: the measured code and the code that measures it.
 SOURCES: Final[dict[str, tuple[str, ...]]] = {

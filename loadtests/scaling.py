@@ -31,13 +31,14 @@ from loadtests import costs
 from loadtests.balancers import Backend, balancer, program
 from loadtests.control_traffic import measure as measure_control
 from loadtests.figures import Figures
-from loadtests.openloop import SHORT, Load, LoadedServer, cores, on_generators_core
+from loadtests.openloop import SHORT, Load, cores, on_generators_core, under_load
 from loadtests.peers import servers
 from loadtests.peers.subject import Subject, subject
 from loadtests.processor import processor_seconds
-from loadtests.ratesearch import RateSearch, Server, Window
 from loadtests.runs import add_run_options, open_run
 from loadtests.sizing import Costs
+from scorer.loadtest.loaded import LoadedServer
+from scorer.loadtest.ratesearch import RateSearch, Server, Window
 
 COMMAND: Final = "python -m loadtests.scaling"
 ROUTES: Final = ("list", "nginx", "haproxy")
@@ -105,7 +106,7 @@ def route(name: str, serving: Sequence[servers.Serving]) -> Iterator[tuple[Serve
     """Yield the servers as the generator reaches them, and the processes of the balancer."""
     loads = [one.load for one in serving]
     if name == "list":
-        yield SplitServer([LoadedServer(load, warmup_seconds=_WARMUP) for load in loads]), []
+        yield SplitServer([under_load(load, warmup_seconds=_WARMUP) for load in loads]), []
         return
     backends = [Backend(one.load.target, one.metrics or "") for one in serving]
     with (
@@ -113,7 +114,7 @@ def route(name: str, serving: Sequence[servers.Serving]) -> Iterator[tuple[Serve
         balancer(name, backends, Path(directory), core=cores()[0]) as running,
     ):
         through: Load = replace(loads[0], target=running.address)
-        yield LoadedServer(through, warmup_seconds=_WARMUP), running.pids
+        yield under_load(through, warmup_seconds=_WARMUP), running.pids
 
 
 def measure(name: str, serving: Sequence[servers.Serving], *, smoke: bool, searches: bool = True) -> Measured:

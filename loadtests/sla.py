@@ -22,13 +22,13 @@ from statistics import median
 from typing import Any, Final
 
 from loadtests.figures import ROOT, Figures
-from loadtests.openloop import Load, LoadedServer, capacity, cores, new_search, on_generators_core
+from loadtests.openloop import Load, capacity, cores, new_search, on_generators_core, under_load
 from loadtests.options import Options
 from loadtests.peers import servers
 from loadtests.peers.servers import Serving
 from loadtests.peers.subject import Subject, heavy, subject
-from loadtests.ratesearch import median_rate
 from scorer.loadtest import Report, make_settings, run_load_test
+from scorer.loadtest.ratesearch import median_rate
 from scorer.loadtest.report import LoadProgress, StepReport, WindowReport
 from scorer.loadtest.settings import case_file
 from scorer.log import LogReader
@@ -58,7 +58,7 @@ def quick(figures: Figures, options: Options) -> None:
     bench = Bench(figures, options, heavy(trees=300), "3,600×8")
     with servers.hosted(bench.it, checkpoint=CHECKPOINT) as serving:
         load = Load(target=serving.load.target, methods=_scored(serving.load), connections=8)
-        server = LoadedServer(load)
+        server = under_load(load)
         rate = 2_000.0
         while server.window(rate, 1.0).holds(SLA_MS) and rate < 60_000:
             rate *= 1.4

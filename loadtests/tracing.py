@@ -27,8 +27,8 @@ from loadtests.peers import servers
 from loadtests.peers.servers import Serving
 from loadtests.peers.subject import subject
 from loadtests.processor import processor_seconds
-from loadtests.ratesearch import median_rate
 from loadtests.sla import Counters
+from scorer.loadtest.ratesearch import median_rate
 
 COMMAND: Final = "make bench ARGS=tracing"
 THRESHOLD_MS: Final = 10.0

@@ -20,12 +20,13 @@ from typing import Final
 import grpc
 
 from loadtests.figures import Figures
-from loadtests.openloop import SEARCHES, Load, LoadedServer, new_search, on_generators_core
+from loadtests.openloop import SEARCHES, Load, new_search, on_generators_core, under_load
 from loadtests.options import Options
 from loadtests.peers import servers
 from loadtests.peers.servers import ServerError, Serving
 from loadtests.peers.subject import Subject, subject
-from loadtests.ratesearch import Found, RateSearch, limits, median_rate
+from scorer.loadtest.loaded import LoadedServer
+from scorer.loadtest.ratesearch import Found, RateSearch, limits, median_rate
 from scorer.loadtest.report import Report
 
 COMMAND: Final = "make bench ARGS=wire"
@@ -96,7 +97,7 @@ def quick(figures: Figures, model: Subject) -> None:
     p99: dict[str, list[float]] = defaultdict(list)
     answers: dict[str, list[float]] = defaultdict(list)
     with servers.hosted(model) as ours, PEERS[FOREST](model) as peer:
-        loaded = {OURS: LoadedServer(ours.load), FOREST: LoadedServer(peer.load)}
+        loaded = {OURS: under_load(ours.load), FOREST: under_load(peer.load)}
         flood = {name: _saturating_rate(server, FIRST_RATE[name]) for name, server in loaded.items()}
         for _ in range(QUICK_ROUNDS):
             for name, server in loaded.items():
@@ -209,7 +210,7 @@ class Bench:
             _say(f"{name}: {found.rate:,.0f}/s with p99 ≤ {threshold:g} ms{limits([found])}")
         if name not in RATE_ALONE:
             self._saturate(number, rounds, search)
-            server = LoadedServer(load)
+            server = under_load(load)
             server.settle()
             for rate, seconds in (STEADY_THOROUGH if self.options.thorough else STEADY).items():
                 length = 0.5 if self.options.smoke else seconds

@@ -209,6 +209,10 @@ def test_the_search_finds_the_highest_rate_within_the_sla(loadtest, server):
         (["--rate", "10", "--case", "absent"], "absent: no such case"),
         (["--rate", "10", "--method", "batch", "--batch-rows", "1001"], "batch_rows 1001 is above the 1000"),
         (["--rate", "10", "--find-rate", "--method", "noop"], "--find-rate requires an SLA"),
+        (
+            ["--rate", "10", "--find-rate", "--method", "noop", "--sla-ms", "5", "--steps", "1x1"],
+            "remove the steps",
+        ),
         (["--rate", "10", "--sla-ms", "70000"], "timeout_ms must be 1 to 60000, not 70000"),
         (["--rate", "10", "--target", "127.0.0.1:1", "--method", "noop"], "cannot connect to 127.0.0.1:1: "),
         (["--rate", "10", "--target", "127.0.0.1:1"], "127.0.0.1:1: "),

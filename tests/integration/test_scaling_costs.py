@@ -9,9 +9,9 @@ import pytest
 from loadtests import costs
 from loadtests.control_traffic import change, measure, status
 from loadtests.openloop import Load, Method
-from loadtests.ratesearch import Window
 from loadtests.scaling import SplitServer
 from scorer.client.testing import FakeServer
+from scorer.loadtest.ratesearch import Window
 from scorer.v1 import scoring_pb2 as pb
 
 

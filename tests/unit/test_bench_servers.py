@@ -15,7 +15,7 @@ from loadtests.figures import Figures, read
 from loadtests.options import Options
 from loadtests.peers import servers
 from loadtests.peers.servers import ServerError
-from loadtests.ratesearch import Found
+from scorer.loadtest.ratesearch import Found
 
 MACHINE = {"cpu": "one", "isa": "avx2", "build_profile": "release", "caches": {}, "commit": "abc"}
 # Much more than the capacity of a pipe.

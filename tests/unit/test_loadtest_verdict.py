@@ -7,7 +7,6 @@ import math
 import pytest
 
 from scorer.loadtest import LatencySummary, LoadOutcome, Report, judge
-from scorer.loadtest.search import find_rate
 from scorer.loadtest.verdict import most_misses_that_prove
 
 
@@ -130,25 +129,3 @@ def test_the_proof_is_correct_for_many_requests():
     assert [most_misses_that_prove(n) for n in (0, 458, 459)] == [-1, -1, 0]
     # The normal approximation gives 1000 - 2.326 * sqrt(990) = 926.8.
     assert most_misses_that_prove(100_000) in range(924, 930)
-
-
-@pytest.mark.parametrize("limit", [3.0, 70.0, 999.0, 1000.0, 1001.0, 5432.1, 90_000.0])
-def test_the_search_converges_to_the_limit(limit):
-    rates = []
-
-    def holds(rate):
-        rates.append(rate)
-        return rate <= limit
-
-    result = find_rate(holds, 1000.0, most_runs=30)
-    if limit < 1000 / 64:
-        assert result is None
-    else:
-        assert limit / 1.06 <= result <= limit
-    assert len(rates) <= 16
-
-
-def test_the_search_is_bounded():
-    runs = []
-    assert find_rate(lambda rate: not runs.append(rate), 10.0, most_runs=5) == 160.0
-    assert len(runs) == 5

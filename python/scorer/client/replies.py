@@ -144,6 +144,7 @@ def read_explanation(reply: bytes) -> RowExplanation:
         against=_explanation(message.against) if message.HasField("against") else None,
         difference=_explanation(message.difference) if message.HasField("difference") else None,
         exec_us=message.exec_us,
+        faulted_functions=tuple(message.faulted_functions),
     )
 
 

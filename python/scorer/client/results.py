@@ -134,6 +134,8 @@ class RowExplanation:
         against: That of the other action; None if the call names none.
         difference: `explanation` minus `against`; None if the call names no other action.
         exec_us: Time of the computation, in microseconds.
+        faulted_functions: Functions of the bundle that had no result, so that the explained row had a
+            missing value.
     """
 
     bundle: str
@@ -141,6 +143,7 @@ class RowExplanation:
     against: MarginExplanation | None = None
     difference: MarginExplanation | None = None
     exec_us: int = 0
+    faulted_functions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

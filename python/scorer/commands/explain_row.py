@@ -90,6 +90,9 @@ def _print(found: RowExplanation) -> None:
             typer.echo(
                 f"{label:9} {each.score:.6g}{name} (margin {each.margin:.6g}, baseline {each.baseline:.6g})"
             )
+    if found.faulted_functions:
+        names = ", ".join(found.faulted_functions)
+        typer.echo(f"functions without a result: {names}; the row has a missing value for each")
     print_table(("feature", "contribution"), _rows(shown), empty="no feature contributes")
 
 

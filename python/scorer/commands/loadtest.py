@@ -16,6 +16,7 @@ import typer
 
 if TYPE_CHECKING:
     from scorer.loadtest.plan import LoadPlan
+    from scorer.loadtest.ratesearch import Window
     from scorer.loadtest.settings import LoadSettings
 
 
@@ -92,7 +93,11 @@ def loadtest(
     ] = None,
     find_rate: Annotated[
         bool,
-        typer.Option("--find-rate", help="Search for the highest rate that meets the SLA, from --rate."),
+        typer.Option(
+            "--find-rate",
+            help="Search for the highest rate that meets the SLA, from --rate, and its bounds. --seconds is "
+            "the length of a window, by default 1.5.",
+        ),
     ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="File for the report and the verdict.")
@@ -207,30 +212,37 @@ def _ended_by_signal() -> Iterator[tuple[threading.Event, list[int]]]:
 def _find_rate(settings: LoadSettings) -> None:
     from scorer.loadtest.errors import LoadTestError
     from scorer.loadtest.plan import make_plan
-    from scorer.loadtest.runner import run_plan
-    from scorer.loadtest.search import find_rate
-    from scorer.loadtest.verdict import LoadOutcome, judge
+    from scorer.loadtest.runner import rate_search
 
     plan = make_plan(settings)
     if plan.sla_ms is None:
         raise LoadTestError("--find-rate requires an SLA; set --sla-ms")
+    if settings.steps:
+        raise LoadTestError("--find-rate searches for one constant rate; remove the steps")
     _announce(plan)
-
-    def holds(rate: float) -> bool:
-        report = run_plan(plan, rate=rate)
-        verdict = judge(report, plan.sla_ms, settings.max_lag_ms)
-        reasons = f": {'; '.join(verdict.reasons)}" if verdict.reasons else ""
-        typer.echo(
-            f"{rate:>10,.0f}/s  p99 {report.latency_us.p99 / 1000:.2f} ms  {verdict.outcome}{reasons}",
-            err=True,
-        )
-        return verdict.outcome is LoadOutcome.PASS
-
-    found = find_rate(holds, settings.rate)
-    if found is None:
-        typer.echo(f"FAIL: no rate down to {settings.rate / 64:,.1f}/s meets the SLA of {plan.sla_ms:g} ms")
+    search = rate_search(plan, lambda window: typer.echo(_window_line(window, plan.sla_ms), err=True))
+    found = search.highest(plan.sla_ms)
+    if not found.rate:
+        typer.echo(f"FAIL: no rate down to {search.least:,.1f}/s meets the SLA of {plan.sla_ms:g} ms")
         raise typer.Exit(1)
-    typer.echo(f"highest rate with p99 within {plan.sla_ms:g} ms: {found:,.0f}/s")
+    bounds = search.bounds(found, plan.sla_ms)
+    low, high = ("unknown" if end is None else f"{end:,.0f}/s" for end in (bounds.low, bounds.high))
+    typer.echo(f"highest rate with p99 within {plan.sla_ms:g} ms: {found.rate:,.0f}/s")
+    typer.echo(f"holds at {low}, does not hold at {high} (96 % confidence each; {search.measured} windows)")
+    if found.generator_bound:
+        typer.echo("no verdict: the generator could not send faster; add --threads, or run it elsewhere")
+        raise typer.Exit(2)
+    if found.unfinished or None in (bounds.low, bounds.high):
+        typer.echo(f"not settled within {search.most_seconds:g} s and {search.most_windows} windows")
+        raise typer.Exit(2)
+
+
+def _window_line(window: Window, sla_ms: float | None) -> str:
+    verdict = "holds" if sla_ms is not None and window.holds(sla_ms) else "does not hold"
+    if verdict != "holds" and window.is_late:
+        verdict = f"the generator sent {window.lag_us / 1000:.1f} ms late; measured again"
+    failed = f", {window.failed:.1%} without an answer of the model" if window.failed else ""
+    return f"{window.rate:>10,.0f}/s  p99 {window.p99_ms:.2f} ms{failed}: {verdict}"
 
 
 def _announce(plan: LoadPlan) -> None:

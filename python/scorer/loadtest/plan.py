@@ -42,12 +42,8 @@ class LoadPlan:
     sla_ms: float | None
     payloads: tuple[tuple[bytes, ...], ...]
 
-    def config(self, rate: float | None = None) -> str:
-        """Return the generator's configuration as JSON.
-
-        Args:
-            rate: Requests per second; default: the rate of the settings.
-        """
+    def config(self) -> str:
+        """Return the generator's configuration as JSON."""
         settings = self.settings
         methods = [
             {
@@ -62,7 +58,7 @@ class LoadPlan:
         config: dict[str, Any] = {
             "target": parse_target(settings.target),
             "tls": _tls(),
-            "rate": settings.rate if rate is None else rate,
+            "rate": settings.rate,
             "arrivals": settings.arrivals,
             "seconds": settings.seconds,
             "steps": [step.model_dump() for step in settings.steps],

@@ -1564,6 +1564,7 @@ class ExplainResponse(_message.Message):
     AGAINST_FIELD_NUMBER: _builtins.int
     DIFFERENCE_FIELD_NUMBER: _builtins.int
     EXEC_US_FIELD_NUMBER: _builtins.int
+    FAULTED_FUNCTIONS_FIELD_NUMBER: _builtins.int
     bundle: _builtins.str
     """"sha256:<hex>" of the explained bundle."""
     exec_us: _builtins.int
@@ -1582,6 +1583,12 @@ class ExplainResponse(_message.Message):
         other.
         """
 
+    @_builtins.property
+    def faulted_functions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As `Served.faulted_functions`: functions of the bundle that had no result, so that
+        the explained row had a missing value.
+        """
+
     def __init__(
         self,
         *,
@@ -1590,10 +1597,11 @@ class ExplainResponse(_message.Message):
         against: Global___Explanation | None = ...,
         difference: Global___Explanation | None = ...,
         exec_us: _builtins.int = ...,
+        faulted_functions: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "difference", b"difference", "explanation", b"explanation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "bundle", b"bundle", "difference", b"difference", "exec_us", b"exec_us", "explanation", b"explanation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "bundle", b"bundle", "difference", b"difference", "exec_us", b"exec_us", "explanation", b"explanation", "faulted_functions", b"faulted_functions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Search for the highest rate that a server sustains, with repeated windows.
+"""Search for the highest rate that a server sustains, with repeated windows, and the bounds of that rate.
 
 A window offers one rate for a few seconds, open loop. A rate holds if the majority of its windows hold. A
 window in which the generator itself was late is measured again. Before the search ends, the rate that it
@@ -22,6 +22,9 @@ BUSY: Final = 0.95
 STRIDE: Final = 2.0
 # Largest share of requests that fail or get a fallback in a window that holds.
 MISSES: Final = 0.01
+# Numbers of windows and of those among them that agree, after which a rate is certain. If each window agreed
+# with probability 1/2, one of these would be reached in at most 1/64 + 11/1024 + 92/8192 = 3.8 % of cases.
+CERTAIN: Final = ((6, 6), (10, 9), (13, 11))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +39,7 @@ class Window:
         answered: Answers per second.
         lag_us: 99th percentile of the generator's send lag.
         busy: Share of its core that the generator used.
+        most_lag_us: Largest send lag of a window that describes the server.
     """
 
     rate: float
@@ -44,11 +48,12 @@ class Window:
     answered: float
     lag_us: float
     busy: float
+    most_lag_us: float = MOST_LAG_US
 
     @property
     def is_late(self) -> bool:
         """Whether the generator sent late."""
-        return self.lag_us > MOST_LAG_US
+        return self.lag_us > self.most_lag_us
 
     def holds(self, threshold_ms: float) -> bool:
         """Return whether p99 is within the threshold and at most one request in a hundred failed."""
@@ -75,13 +80,28 @@ class Found:
         rate: The highest rate that held, requests per second; 0 if none held.
         generator_bound: Whether the generator, not the server, could not reach the next higher rate.
         unfinished: Whether the search ended because of `most_windows` or `most_seconds`. The rate is then the
-        one
-            with which most windows agree.
+            one with which most windows agree.
     """
 
     rate: float
     generator_bound: bool
     unfinished: bool = False
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The interval of a rate: the server holds `low` and does not hold `high`, each with 96 % confidence.
+
+    A server holds a rate here if more than half of all windows at this rate hold. The share of windows that
+    hold is assumed not to rise with the rate.
+
+    Attributes:
+        low: Requests per second; None if no such rate was found within the limits of the search.
+        high: Requests per second; None if no such rate was found, or the generator cannot offer it.
+    """
+
+    low: float | None
+    high: float | None
 
 
 @dataclass
@@ -93,13 +113,17 @@ class RateSearch:
         start: The first rate to try, requests per second.
         least: The lowest rate to try, requests per second.
         seconds: Length of a window, seconds. The window is longer if it would have fewer requests than
-        `requests`. requests: Smallest number of requests of a window, as far as `longest` permits. longest:
-        Largest length of a window, seconds. step: Ratio of neighbouring rates minus one. This is the
-        resolution of the result. repeats: Largest number of windows per rate. Fewer are measured if a
-        majority is certain earlier. retries: How often a window is measured again if the generator was late.
-        most_windows: Largest number of windows of the whole search. most_seconds: Largest time of the search
-        for one threshold, seconds. saturating_windows: Number of windows at each rate of `saturation`.
+            `requests`.
+        requests: Smallest number of requests of a window, as far as `longest` permits.
+        longest: Largest length of a window, seconds.
+        step: Ratio of neighbouring rates minus one. This is the resolution of the result.
+        repeats: Largest number of windows per rate. Fewer are measured if a majority is certain earlier.
+        retries: How often a window is measured again if the generator was late.
+        most_windows: Largest number of windows of the whole search.
+        most_seconds: Largest time of the search for one threshold, and of that for its bounds, seconds.
+        saturating_windows: Number of windows at each rate of `saturation`.
         saturating_seconds: Length of such a window, seconds.
+        told: Called with each window.
     """
 
     server: Server
@@ -155,6 +179,25 @@ class RateSearch:
             else:
                 return Found(self.rate(good), generator_bound=self._is_generators(bad))
 
+    def bounds(self, found: Found, threshold_ms: float) -> Bounds:
+        """Measure further windows around a rate until its interval is certain, as far as the limits permit.
+
+        Args:
+            found: The result of `highest` for this threshold, with a rate above 0.
+            threshold_ms: The upper bound of p99, milliseconds.
+        """
+        self._end = time.monotonic() + self.most_seconds
+        lowest = math.floor(math.log(self.least / self.start) / math.log(1 + self.step))
+        good = round(math.log(found.rate / self.start) / math.log(1 + self.step))
+
+        def end(place: int, sign: int) -> float | None:
+            stride = 1
+            while (certain := self._is_certain(place, threshold_ms, holding=sign < 0)) is False:
+                place, stride = max(place + sign * stride, lowest - 1), stride * 2
+            return self.rate(place) if certain else None
+
+        return Bounds(end(good, -1), end(good + 1, 1))
+
     def saturation(self, above: float) -> float:
         """Return the answers per second of the server while the offered rate is above its capacity.
 
@@ -202,6 +245,32 @@ class RateSearch:
             if decided or len(judged) >= wanted or self._is_over():
                 return held * 2 > len(judged)
             self._measure(place, kept, threshold_ms)
+        return False
+
+    def _is_certain(self, place: int, threshold_ms: float, *, holding: bool) -> bool | None:
+        """Return whether so many windows hold, or do not hold, that chance cannot explain it.
+
+        Args:
+            place: Position of the rate.
+            threshold_ms: The upper bound of p99, milliseconds.
+            holding: Whether windows that hold are counted.
+
+        Returns:
+            None: the search has reached its limits, or the generator cannot offer the rate.
+        """
+        kept = self.windows.setdefault(place, [])
+        for windows, needed in CERTAIN:
+            while len(kept) < windows:
+                if self._is_over() or self._is_generators(place) or self.rate(place) < self.least:
+                    return None
+                self._measure(place, kept, threshold_ms)
+            if sum(window.holds(threshold_ms) is holding for window in kept[:windows]) >= needed:
+                return True
+            if (
+                sum(window.holds(threshold_ms) is not holding for window in kept)
+                > CERTAIN[-1][0] - CERTAIN[-1][1]
+            ):
+                return False
         return False
 
     def _is_over(self) -> bool:
