@@ -220,7 +220,14 @@ def _find_rate(settings: LoadSettings) -> None:
     if settings.steps:
         raise LoadTestError("--find-rate searches for one constant rate; remove the steps")
     _announce(plan)
-    search = rate_search(plan, lambda window: typer.echo(_window_line(window, plan.sla_ms), err=True))
+    late = 0
+
+    def told(window: Window) -> None:
+        nonlocal late
+        late += window.is_late
+        typer.echo(_window_line(window, plan.sla_ms), err=True)
+
+    search = rate_search(plan, told)
     found = search.highest(plan.sla_ms)
     if not found.rate:
         typer.echo(f"FAIL: no rate down to {search.least:,.1f}/s meets the SLA of {plan.sla_ms:g} ms")
@@ -233,7 +240,10 @@ def _find_rate(settings: LoadSettings) -> None:
         typer.echo("no verdict: the generator could not send faster; add --threads, or run it elsewhere")
         raise typer.Exit(2)
     if found.unfinished or None in (bounds.low, bounds.high):
-        typer.echo(f"not settled within {search.most_seconds:g} s and {search.most_windows} windows")
+        typer.echo(
+            f"not settled: in {late} of {search.measured} windows the generator sent late; run the server and the "
+            "generator on cores without other programs"
+        )
         raise typer.Exit(2)
 
 

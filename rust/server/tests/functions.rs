@@ -253,8 +253,11 @@ async fn an_explanation_has_the_values_and_faults_of_an_answer() {
     let mut client = setup.client().await;
     for (number, (amount, functions)) in (1..).zip(AMOUNTS) {
         let answer = client.score(score(&amount.to_string(), amount.into())).await.unwrap().into_inner();
-        let explanation =
-            client.explain(explain(amount.into())).await.unwrap().into_inner().explanation.unwrap();
+        let reply = client.explain(explain(amount.into())).await.unwrap().into_inner();
+        // An explanation has no rules, which call the other function.
+        let faulted = if functions.contains(&"step") { vec!["step"] } else { vec![] };
+        assert_eq!(reply.faulted_functions, faulted, "{amount}");
+        let explanation = reply.explanation.unwrap();
         assert_eq!((explanation.margin, explanation.score), (answer.margin, answer.score), "{amount}");
         let sum = explanation.baseline + explanation.contributions.iter().map(|one| one.amount).sum::<f64>();
         assert!((sum - answer.margin).abs() < 1e-6, "{amount}: {sum}");

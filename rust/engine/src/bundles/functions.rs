@@ -25,13 +25,16 @@ impl FunctionCounters {
         FunctionCounters { faults: (0..functions).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Adds the faults since the last time. It costs a comparison if there were none.
-    pub fn take(&self, eval: &mut EvalScratch) {
+    /// Adds the faults since the last time, and returns their functions. It costs a comparison if there were none.
+    pub fn take(&self, eval: &mut EvalScratch) -> FunctionSet {
+        let mut faulted = 0;
         eval.take_function_faults(|function, count| {
             if let Some(faults) = self.faults.get(function) {
                 faults.fetch_add(count, Relaxed);
+                faulted |= 1 << function;
             }
         });
+        FunctionSet::of_bits(faulted)
     }
 
     /// The number of faults of each function, in the order of the bundle.

@@ -12,7 +12,7 @@ use scorer_core::explain::{Contribution, Largest};
 
 use crate::answer::check_reasons;
 use crate::arrival::Arrival;
-use crate::bundles::{Loaded, Shape};
+use crate::bundles::{FaultedFunctions, Loaded, Shape};
 use crate::counters::NotExplained;
 use crate::engine::Engine;
 use crate::pool::{Completion, Expire, Outcome};
@@ -57,6 +57,8 @@ pub struct Explanation {
     pub difference: Option<Attributed>,
     /// Time of the computation in microseconds.
     pub exec_us: u32,
+    /// The functions of the bundle that had no result.
+    pub faulted: FaultedFunctions,
 }
 
 /// One explained margin. Baseline and contributions add up to it.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use scorer_admission::{Queue, Reply};
-use scorer_core::bundle::{EvalError, EvalScratch};
+use scorer_core::bundle::{EvalError, EvalScratch, FunctionSet};
 use scorer_core::explain::Largest;
 
 use super::target::Actions;
 use super::{Attributed, Explanation};
-use crate::bundles::Loaded;
+use crate::bundles::{FaultedFunctions, Loaded};
 use crate::deadline::Deadline;
 use crate::desk::Place;
 use crate::engine::Engine;
@@ -113,11 +113,15 @@ impl Task {
         }
         KEPT_MEMORY.with_borrow_mut(|kept| {
             let memory = memory_for(kept, &self.loaded);
-            let explained =
-                self.attributed(self.actions.map(|actions| actions.explained), deadline, memory)?;
+            let mut faulted = FunctionSet::default();
+            let mut attributed = |action| {
+                let found = self.attributed(action, deadline, memory);
+                faulted = faulted.or(self.loaded.functions.take(memory));
+                found
+            };
+            let explained = attributed(self.actions.map(|actions| actions.explained))?;
             let against = self.actions.and_then(|actions| actions.against);
-            let against =
-                against.map(|action| self.attributed(Some(action), deadline, memory)).transpose()?;
+            let against = against.map(|action| attributed(Some(action))).transpose()?;
             Ok(Explanation {
                 bundle: Arc::clone(&self.loaded.digest_text),
                 shape: Arc::clone(&self.loaded.shape),
@@ -125,6 +129,7 @@ impl Task {
                 explained,
                 against,
                 exec_us: micros(began.elapsed()),
+                faulted: FaultedFunctions::of(&self.loaded.shape, faulted),
             })
         })
     }
@@ -135,9 +140,7 @@ impl Task {
         deadline: &Deadline<'_>,
         memory: &mut EvalScratch,
     ) -> Result<Attributed, EvalError> {
-        let found = self.loaded.bundle.explain(&self.row, action, deadline, memory);
-        self.loaded.functions.take(memory);
-        let found = found?;
+        let found = self.loaded.bundle.explain(&self.row, action, deadline, memory)?;
         let contributions = memory.contributions();
         Ok(Attributed {
             action,

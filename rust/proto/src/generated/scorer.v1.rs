@@ -641,6 +641,10 @@ pub struct ExplainResponse {
     /// Microseconds of the computation.
     #[prost(uint32, tag = "5")]
     pub exec_us: u32,
+    /// As `Served.faulted_functions`: functions of the bundle that had no result, so that
+    /// the explained row had a missing value.
+    #[prost(string, repeated, tag = "6")]
+    pub faulted_functions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// The baseline and the contributions add up to the margin.
 #[derive(Clone, PartialEq, ::prost::Message)]

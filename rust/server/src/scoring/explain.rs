@@ -38,6 +38,7 @@ pub(crate) async fn explain(
         against: explanation.against.as_ref().map(message),
         difference: explanation.difference.as_ref().map(message),
         exec_us: explanation.exec_us,
+        faulted_functions: explanation.faulted.names().map(str::to_owned).collect(),
     })
 }
 
