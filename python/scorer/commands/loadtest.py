@@ -241,8 +241,8 @@ def _find_rate(settings: LoadSettings) -> None:
         raise typer.Exit(2)
     if found.unfinished or None in (bounds.low, bounds.high):
         typer.echo(
-            f"not settled: in {late} of {search.measured} windows the generator sent late; run the server and the "
-            "generator on cores without other programs"
+            f"not settled: in {late} of {search.measured} windows the generator sent late; run the server "
+            "and the generator on cores without other programs"
         )
         raise typer.Exit(2)
 
