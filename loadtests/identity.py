@@ -10,22 +10,19 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from loadtests import served
 from loadtests.figures import Figures
-from loadtests.openloop import SEARCHES, Load, Method, cores, new_search, on_generators_core, under_load
+from loadtests.openloop import SEARCHES, Load, cores, new_search, on_generators_core, under_load
 from loadtests.options import Options
 from loadtests.peers import servers
 from loadtests.peers.subject import Subject, subject
-from loadtests.processor import processor_seconds
+from loadtests.processor import microseconds_per_request
 from loadtests.served import demo_settings
 from scorer import bridge
-from scorer.loadtest import make_settings
-from scorer.loadtest.plan import make_plan
 from scorer.loadtest.ratesearch import Found, limits
 from scorer.token_keys import add_key
 
@@ -42,7 +39,6 @@ PROCESSOR_RATE: Final = 5_000.0
 PROCESSOR_SECONDS: Final = 4.0
 PROCESSOR_ROUNDS: Final = 7
 DOMAIN: Final = "bench.internal"
-SELECTS: Final = "action.authorise"
 UNIX, TCP = "Unix socket", "TCP"
 
 
@@ -60,6 +56,7 @@ def _score(figures: Figures, options: Options, model: Subject, directory: Path) 
     client = _client(directory)
     found: dict[bool, list[Found]] = defaultdict(list)
     spent: dict[bool, list[float]] = defaultdict(list)
+    seconds = 0.5 if options.smoke else PROCESSOR_SECONDS
     with (
         servers.hosted(model) as plain,
         servers.hosted(model, server=_settings(directory), tls=client) as secure,
@@ -72,7 +69,9 @@ def _score(figures: Figures, options: Options, model: Subject, directory: Path) 
                 under_load(one.load).settle()
         for _ in range(1 if options.smoke else PROCESSOR_ROUNDS):
             for secured, one in serving.items():
-                spent[secured].append(_microseconds(one.load, one.process.child.pid, options))
+                spent[secured].append(
+                    microseconds_per_request(one.load, one.process.pid, PROCESSOR_RATE, seconds)
+                )
     figures.add(
         name=f"highest rate with p99 at most {THRESHOLD_MS:g} ms, client certificates and grants",
         ours=[one.rate for one in found[True]],
@@ -96,13 +95,6 @@ def _score(figures: Figures, options: Options, model: Subject, directory: Path) 
     )
 
 
-def _microseconds(load: Load, pid: int, options: Options) -> float:
-    """Return the processor time of a server per request, in microseconds, at a rate that it sustains."""
-    before = processor_seconds(pid)
-    report = load.run(PROCESSOR_RATE, 0.5 if options.smoke else PROCESSOR_SECONDS, warmup_seconds=0.0)
-    return (processor_seconds(pid) - before) / max(report.requests, 1) * 1e6
-
-
 def _select(figures: Figures, options: Options, directory: Path) -> None:
     """Measure the median of SelectAction on servers that take turns."""
     settings = demo_settings(options.demo)
@@ -115,15 +107,16 @@ def _select(figures: Figures, options: Options, directory: Path) -> None:
     core = cores()[0]
     medians: dict[tuple[str, bool], list[float]] = defaultdict(list)
     spent: dict[tuple[str, bool], list[float]] = defaultdict(list)
+    seconds = 0.5 if options.smoke else PROCESSOR_SECONDS
     try:
         with (
             served.server(settings, core=core, uds="s") as without,
             served.server(secure, core=core, uds="s") as protected,
         ):
-            method = _selections(_address(without, unix=False))
+            method = served.selections(served.address(without))
             loads = {
                 (link, added): Load(
-                    target=_address(serving, unix=link == UNIX),
+                    target=served.address(serving, unix=link == UNIX),
                     methods=[method],
                     more={"tls": _client(directory)} if added and link == TCP else {},
                 )
@@ -137,7 +130,7 @@ def _select(figures: Figures, options: Options, directory: Path) -> None:
             pids = {False: int(without["pid"]), True: int(protected["pid"])}
             for _ in range(1 if options.smoke else PROCESSOR_ROUNDS):
                 for name, load in loads.items():
-                    spent[name].append(_microseconds(load, pids[name[1]], options))
+                    spent[name].append(microseconds_per_request(load, pids[name[1]], PROCESSOR_RATE, seconds))
     finally:
         secure.unlink()
     for link, words in (
@@ -162,18 +155,6 @@ def _select(figures: Figures, options: Options, directory: Path) -> None:
             command=COMMAND,
             note=f"{median(own):,.1f} and {median(others):,.1f} µs",
         )
-
-
-def _selections(target: str) -> Method:
-    """Return encoded requests of SelectAction at the demo's checkpoint. Each is sent with a new id."""
-    wanted = {"target": target, "methods": "select_action", "checkpoints": [SELECTS], "rate": STEADY_RATE}
-    plan = make_plan(make_settings(wanted))
-    path = "/scorer.v1.ScoringService/SelectAction"
-    return Method(name="select", path=path, requests=plan.payloads[0], reply="action", fresh_id=True)
-
-
-def _address(serving: Mapping[str, Any], *, unix: bool) -> str:
-    return next(str(one) for one in serving["grpc"] if str(one).startswith("unix:") == unix)
 
 
 def _client(directory: Path) -> dict[str, str]:

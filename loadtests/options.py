@@ -75,6 +75,7 @@ _GROUPS: Final = (
         quick=True,
     ),
     Group("wire", "the server, compared with other servers: rates, latencies, a held GIL", quick=True),
+    Group("footprint", "processor time per request, and a sidecar's processor time and memory"),
     Group("identity", "cost of TLS, certificates and grants: rates and medians, compared with plaintext"),
     Group("sla", "overload: goodput, callers, batches, slow models, cancelled requests", quick=True),
     Group("swaps", "swaps of bundles under load", quick=True),

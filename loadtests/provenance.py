@@ -32,6 +32,13 @@ SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "engine": (*_FOREST, "Cargo.toml", "Cargo.lock", "loadtests/engine"),
     "wire": (*_SERVER, "loadtests/wire.py", *_SEARCH, "loadtests/peers"),
     "sla": (*_SERVER, "loadtests/sla.py", *_SEARCH, "loadtests/cases/sla"),
+    "footprint": (
+        *_SERVER,
+        "loadtests/footprint.py",
+        "loadtests/processor.py",
+        "loadtests/served.py",
+        "loadtests/openloop.py",
+    ),
     "swaps": (*_SERVER, "loadtests/swaps.py"),
     "observe": (*_SERVER, "loadtests/observe.py", *_SEARCH),
     "tracing": (*_SERVER, "loadtests/tracing.py", *_SEARCH),

@@ -39,6 +39,7 @@ PICTURES: Final = {
 TITLES: Final = {
     "engine": "Engine",
     "wire": "Server beside other servers",
+    "footprint": "Processor time and memory",
     "sla": "Overload",
     "swaps": "Bundle swaps under load",
     "observe": "Observe lanes",

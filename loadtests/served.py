@@ -9,14 +9,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from loadtests.figures import ROOT
+from loadtests.openloop import Method
+from scorer.loadtest import make_settings
+from scorer.loadtest.plan import make_plan
 
 READY_SECONDS = 60.0
+SELECTS = "action.authorise"
+"""Name of the demo's checkpoint of kind action."""
 
 
 def demo_settings(demo: Path) -> Path:
@@ -26,6 +31,28 @@ def demo_settings(demo: Path) -> Path:
         command = [sys.executable, "-m", "examples.demo", "--output", str(demo)]
         subprocess.run(command, cwd=ROOT, check=True)
     return settings
+
+
+def address(serving: Mapping[str, Any], *, unix: bool = False) -> str:
+    """Return the address of a server: its Unix socket, or host and port.
+
+    Args:
+        serving: The event of `server`.
+        unix: Whether to return the Unix socket.
+    """
+    return next(str(one) for one in serving["grpc"] if str(one).startswith("unix:") == unix)
+
+
+def selections(target: str) -> Method:
+    """Return encoded requests of SelectAction at the demo's checkpoint. Each is sent with a new id.
+
+    Args:
+        target: Address of a running server of the demo, whose schema the requests have.
+    """
+    wanted = {"target": target, "methods": "select_action", "checkpoints": [SELECTS], "rate": 1.0}
+    plan = make_plan(make_settings(wanted))
+    path = "/scorer.v1.ScoringService/SelectAction"
+    return Method(name="select", path=path, requests=plan.payloads[0], reply="action", fresh_id=True)
 
 
 @contextmanager

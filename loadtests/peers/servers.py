@@ -26,6 +26,7 @@ from loadtests.openloop import Load, Method, cores
 from loadtests.peers.environments import python_of
 from loadtests.peers.messages import INFER, infer_request, infer_score
 from loadtests.peers.subject import CHECKPOINT, NAME, Subject, bits
+from loadtests.processor import memory_mb
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 PYTHON: Final = ROOT / "python"
@@ -93,10 +94,7 @@ class Process:
 
     def memory_mb(self) -> float:
         """Return its resident memory in MB."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) / 1024
-        return 0.0
+        return memory_mb(self.pid)
 
 
 @contextmanager
