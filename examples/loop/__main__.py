@@ -108,6 +108,9 @@ def worlds(
         "structure": structure.value,
     }
     content = played.as_dict(specs, measured, settings)
+    if solution:
+        # Vowpal Wabbit was not asked for, or it is there.
+        content["skipped"] = []
     played.write(output, content)
     names = list(dict.fromkeys(one.solution for one in measured))
     rows = [

@@ -25,8 +25,9 @@ from scorer.learn.experience import Experience
 from scorer.learn.overlay.settings import OverlaySettings
 from scorer.learn.training.settings import TrainSettings
 
-OURS, PLAIN, LINEAR, RULES, LINUCB, VW = (
+OURS, FRESH, PLAIN, LINEAR, RULES, LINUCB, VW = (
     "scorer",
+    "scorer, overlay from zero",
     "scorer without overlay",
     "linear model per issuer, weekly",
     "rules per issuer, weekly",
@@ -116,6 +117,7 @@ def makers(*, with_vw: bool) -> dict[str, Callable[[Market, Experience], Solutio
 
     made: dict[str, Callable[[Market, Experience], Solution]] = {
         OURS: learner(PLAN),
+        FRESH: learner(replace(PLAN, carries=False)),
         PLAIN: learner(replace(PLAN, overlay=None)),
         LINEAR: solutions.linear,
         RULES: solutions.rules,
@@ -196,11 +198,13 @@ def measure_all(
 
 def _wanted(names: Sequence[str]) -> list[str]:
     known = list(makers(with_vw=vowpal.is_installed()))
+    # Names contain commas.
+    quoted = [f'"{name}"' for name in known]
     for name in names:
         if name == VW and VW not in known:
             raise DataError(f'solution "{VW}": the package vowpalwabbit is not installed; install it')
         if name not in known:
-            raise DataError(f'solution "{name}" is unknown; one of {", ".join(known)}')
+            raise DataError(f'solution "{name}" is unknown; one of {", ".join(quoted)}')
     return [name for name in known if name in names] if names else known
 
 
@@ -214,9 +218,11 @@ def read_lines(path: Path, play: Play) -> dict[tuple[WorldSpec, str], Measured]:
     """
     found: dict[tuple[WorldSpec, str], Measured] = {}
     try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        # A file that cannot be written is found before hours of work.
+        path.touch()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: it cannot be read ({error}); give another file") from None
+        raise DataError(f"{path}: it cannot be used ({error}); give another file") from None
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         try:
             content = json.loads(line)
@@ -232,8 +238,8 @@ def read_lines(path: Path, play: Play) -> dict[tuple[WorldSpec, str], Measured]:
 
 
 def _append_lines(path: Path, spec: WorldSpec, play: Play, found: Sequence[Measured]) -> None:
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    if not text.endswith("\n"):
+    text = path.read_text(encoding="utf-8")
+    if text and not text.endswith("\n"):
         # An interrupted run left a part of a line.
         path.write_text(text[: text.rfind("\n") + 1], encoding="utf-8")
     with path.open("a", encoding="utf-8") as file:
