@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,14 @@ from examples.command_line import run
 from scorer.cli import TYPER_OPTIONS
 from scorer.commands.output import print_json, print_table
 from scorer.commands.progress import steps_bar
+
+
+class Structure(StrEnum):
+    """Which worlds are played."""
+
+    STANDARD = "standard"
+    DRAWN = "drawn"
+
 
 app = typer.Typer(help="Run learning for weeks on simulated payments.", no_args_is_help=True, **TYPER_OPTIONS)
 
@@ -63,23 +72,45 @@ def worlds(
     payments: Annotated[int, typer.Option(min=500, help="Payments of a week.")] = 5_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the traffic.")] = 1,
     first_world: Annotated[int, typer.Option(min=0, help="Seed of the first other world.")] = 1,
+    structure: Annotated[
+        Structure,
+        typer.Option(help="standard: a cycle of ten kinds; drawn: interactions, drift and issuers by seed."),
+    ] = Structure.STANDARD,
+    solution: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this solution; repeat it for several. Ratios are of the first in the table."),
+    ] = None,
+    lines: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keeps each result as a line, and continues from the lines."),
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Worlds at a time; a world takes one core.")] = 1,
 ) -> None:
     """Measure learning in worlds that it was not tuned on, beside a linear model, rules and Vowpal Wabbit.
 
     The output is the regret per payment by the hidden truth from week 2 on, and ratios with 95 % bootstrap
-    intervals over worlds.
+    intervals over worlds. Worlds with seeds from 10,000 on are for judging only.
     """
     # One thread per world, because worlds run in parallel.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from examples.loop import worlds as played
-    from examples.simulators.worlds import standard
+    from examples.simulators.worlds import drawn, standard
 
-    specs = standard(count, first_world)
+    specs = (drawn if structure == Structure.DRAWN else standard)(count, first_world)
+    play = played.Play(weeks, payments, seed)
     with steps_bar("playing", len(specs)) as advance:
-        measured = played.measure_all(specs, weeks, payments, seed, jobs, advance)
-    settings = {"weeks": weeks, "payments": payments, "seed": seed, "first_world": first_world}
+        measured = played.measure_all(specs, play, jobs, solution or (), lines, advance)
+    settings = {
+        "weeks": weeks,
+        "payments": payments,
+        "seed": seed,
+        "first_world": first_world,
+        "structure": structure.value,
+    }
     content = played.as_dict(specs, measured, settings)
+    if solution:
+        # Vowpal Wabbit was not asked for, or it is there.
+        content["skipped"] = []
     played.write(output, content)
     names = list(dict.fromkeys(one.solution for one in measured))
     rows = [

@@ -158,15 +158,23 @@ def contexts(transactions: Transactions, risk: npt.NDArray[np.floating[Any]], se
     )
 
 
-def cards(customers: int, seed: int = WORLD_SEED) -> dict[str, npt.NDArray[Any]]:
-    """Return each customer's card, by column. It does not depend on the number of customers."""
+def cards(
+    customers: int, seed: int = WORLD_SEED, shares: npt.ArrayLike | None = None
+) -> dict[str, npt.NDArray[Any]]:
+    """Return each customer's card, by column. It does not depend on the number of customers.
+
+    Args:
+        customers: Number of customers.
+        seed: Seed of the cards.
+        shares: `[issuers]` share of the cards of each issuer; None: those of `ISSUERS`.
+    """
 
     def stream(which: int) -> Floats:
         return np.random.default_rng([seed, which]).random(customers)
 
-    shares = np.cumsum([share for _, share, _ in ISSUERS])
+    up_to = np.cumsum([share for _, share, _ in ISSUERS] if shares is None else shares)
     return {
-        "issuer": np.searchsorted(shares / shares[-1], stream(1), side="right"),
+        "issuer": np.searchsorted(up_to / up_to[-1], stream(1), side="right"),
         "scheme": np.searchsorted([0.50, 0.92], stream(2), side="right"),
         "token": stream(3) < 0.80,
         "app": stream(4),

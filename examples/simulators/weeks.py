@@ -26,7 +26,7 @@ from examples.simulators.payments import (
     cards,
 )
 from examples.simulators.task import context_rows
-from examples.simulators.worlds import OWN, WorldSpec, history
+from examples.simulators.worlds import OWN, WorldSpec, history, issuer_of_cards, issuer_shares
 from scorer.learn.errors import DataError
 
 HOUR_MS = 3_600_000
@@ -219,8 +219,8 @@ class Market:
 
     def __init__(self, plan: WeeksPlan, seed: int = 0, world: WorldSpec = OWN) -> None:
         self.plan, self.seed, self.world = plan, seed, world
-        self._history = history(world, plan.drift_week, plan.drift_issuers)
-        self._cards = cards(plan.shoppers, world.seed)
+        self._history = history(world, plan.weeks, plan.drift_week, plan.drift_issuers)
+        self._cards = cards(plan.shoppers, world.seed, issuer_shares(world))
         self._mean_amount = _stream(world, 5, plan.shoppers) * 95 + 5
         self._busy = np.cumsum(_stream(world, 6, plan.shoppers))
 
@@ -241,7 +241,7 @@ class Market:
             contexts=Contexts(
                 amount=np.asarray(amount, dtype=np.float64),
                 hour=np.minimum(since.astype(np.int64), 23),
-                issuer=self._cards["issuer"][shopper],
+                issuer=issuer_of_cards(self.world, self._cards["issuer"][shopper], day),
                 scheme=self._cards["scheme"][shopper],
                 device=np.where(rng.random(n) < self._cards["app"][shopper], 0, 1),
                 last_decline=np.where(again, np.where(rng.random(n) < 0.8, 1, 2), 0),

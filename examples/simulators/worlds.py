@@ -3,14 +3,15 @@
 A world defines the shoppers, the responses of issuers, and their changes over time. `OWN` is the world of the
 demo and of the benchmarks; its truth is additive on the log-odds in issuer x factor. `standard(count)` lists
 others: other seeds with the same formulas, gradual drift, no drift, and two kinds of interactions.
-docs/simulators.md states the formulas.
+`drawn(count)` draws the structure of worlds from their seeds, from families that are split into those of
+development and those of judging. docs/simulators.md states the formulas.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from examples.simulators.payments import (
     WORLD_SEED,
     Contexts,
     Floats,
+    Ints,
     OddsEffect,
     Payments,
     World,
@@ -32,9 +34,15 @@ from scorer.learn.errors import DataError
 # Seed of the choice of issuers that change, and of their new parameters.
 DRIFT_SEED = 20_260_606
 
-Drift = Literal["abrupt", "gradual", "none"]
+Drift = Literal["abrupt", "gradual", "none", "seasonal", "outage"]
 Interactions = Literal["none", "crossed", "forest"]
+Issuers = Literal["usual", "heavy", "newcomers"]
 GRADUAL_ISSUERS, GRADUAL_FIRST_WEEK, GRADUAL_LAST_WEEK = 6, 3, 9
+SEASONAL_ISSUERS, SEASON_DAYS = 6, 28
+OUTAGE_DAYS, OUTAGE_ODDS = 3, 4.0
+NEWCOMERS, NEWCOMERS_FIRST_WEEK = 2, 5
+JUDGING_SEED = 10_000
+"""Worlds with this seed or a higher one are for judging only: nothing is tuned on them."""
 
 _THREE_DS, _EXEMPTION, _ROUTE, _MESSAGE = (
     list(FACTORS).index(name) for name in ("three_ds", "exemption", "route", "message")
@@ -51,9 +59,13 @@ class WorldSpec:
         name: Name in tables.
         seed: Seed of shoppers, cards, issuers' parameters and interactions.
         drift_seed: Seed of the choice of issuers that change, and of their new parameters.
-        drift: "abrupt" at the plan's drift week, "gradual" from week 3 to week 9, or "none".
+        drift: "abrupt" at the plan's drift week, "gradual" from week 3 to week 9, "seasonal" (there and back
+            every four weeks), "outage" (a route fails for three days from the drift week on), or "none".
         interactions: Effects besides issuer x factor: "none", "crossed" (three-way tables, standard deviation
             .3 to .4 each), or "forest" (a random forest on context and action, standard deviation .7).
+        issuers: Shares of the cards: "usual", "heavy" (proportional to rank^-1.5 in an order drawn by the
+            seed), or "newcomers" (two issuers drawn by the seed have no payments before week 5; until then
+            their shoppers pay with cards of the first issuer that is neither of the two).
     """
 
     name: str = "own"
@@ -61,8 +73,10 @@ class WorldSpec:
     drift_seed: int = DRIFT_SEED
     drift: Drift = "abrupt"
     interactions: Interactions = "none"
+    issuers: Issuers = "usual"
 
 
+_SEED, _DRIFT_SEED = 1_000_000, 2_000_000
 OWN = WorldSpec()
 
 _OTHER: tuple[str, Drift, Interactions] = ("other", "abrupt", "none")
@@ -87,14 +101,77 @@ def standard(count: int, first_seed: int = 1) -> tuple[WorldSpec, ...]:
     Raises:
         DataError: `count` is below 1.
     """
-    if count < 1:
-        raise DataError(f"worlds: {count} were asked for; at least 1 is needed")
+    _check_count(count)
     specs = [OWN]
     for number in range(count - 1):
         kind, drift, interactions = _CYCLE[number % len(_CYCLE)]
         seed = first_seed + number
-        specs.append(WorldSpec(f"{kind}-{seed}", 1_000_000 + seed, 2_000_000 + seed, drift, interactions))
+        specs.append(WorldSpec(f"{kind}-{seed}", _SEED + seed, _DRIFT_SEED + seed, drift, interactions))
     return tuple(specs)
+
+
+def families(*, judging: bool) -> list[tuple[Drift, Interactions, Issuers]]:
+    """Return the structures of worlds that are for judging, or those that are for development.
+
+    Every value of drift, interactions and issuers is in both halves; no combination is in both.
+    """
+    return [
+        (drift, interactions, issuers)
+        for place, drift in enumerate(get_args(Drift))
+        for of_drift, interactions in enumerate(get_args(Interactions))
+        for of_both, issuers in enumerate(get_args(Issuers))
+        if ((place + of_drift + of_both) % 2 == 1) == judging
+    ]
+
+
+def drawn(count: int, first_seed: int = 1) -> tuple[WorldSpec, ...]:
+    """Return worlds whose structure is drawn by their seeds.
+
+    Seeds from `JUDGING_SEED` on draw among the families for judging, lower ones among those for development.
+
+    Args:
+        count: Number of worlds, at least 1.
+        first_seed: Seed of the first world; the next ones follow.
+
+    Raises:
+        DataError: `count` is below 1.
+    """
+    _check_count(count)
+    specs = []
+    for seed in range(first_seed, first_seed + count):
+        known = families(judging=seed >= JUDGING_SEED)
+        drift, interactions, issuers = known[int(np.random.default_rng([seed, 13]).integers(len(known)))]
+        name = f"{drift}-{interactions}-{issuers}-{seed}"
+        specs.append(WorldSpec(name, _SEED + seed, _DRIFT_SEED + seed, drift, interactions, issuers))
+    return tuple(specs)
+
+
+def _check_count(count: int) -> None:
+    if count < 1:
+        raise DataError(f"worlds: {count} were asked for; at least 1 is needed")
+
+
+def issuer_shares(spec: WorldSpec) -> Floats | None:
+    """Return `[issuers]` shares of the cards; None: the usual ones."""
+    if spec.issuers != "heavy":
+        return None
+    rank = 1 + np.random.default_rng([spec.seed, 14]).permutation(len(ISSUER_NAMES))
+    return np.asarray(rank**-1.5 / (rank**-1.5).sum())
+
+
+def issuer_of_cards(spec: WorldSpec, issuer: Ints, day: int) -> Ints:
+    """Return the issuers of payments on `day` (from 0): newcomers' shoppers have other cards at first.
+
+    Args:
+        spec: The world.
+        issuer: `[n]` issuers of the shoppers' cards.
+        day: Day of the payments.
+    """
+    if spec.issuers != "newcomers" or day >= 7 * (NEWCOMERS_FIRST_WEEK - 1):
+        return issuer
+    new = np.random.default_rng([spec.seed, 15]).permutation(len(ISSUER_NAMES))[:NEWCOMERS]
+    instead = next(one for one in range(NEWCOMERS + 1) if one not in new)
+    return np.asarray(np.where(np.isin(issuer, new), instead, issuer))
 
 
 def draw_effect(spec: WorldSpec) -> OddsEffect | None:
@@ -241,12 +318,15 @@ def blended(before: World, after: World, share: float) -> World:
     return World(**{column.name: mixed(column.name) for column in fields(World)})
 
 
-def history(spec: WorldSpec, drift_week: int | None, drift_issuers: int) -> list[tuple[int, Payments]]:
+def history(
+    spec: WorldSpec, weeks: int, drift_week: int | None, drift_issuers: int
+) -> list[tuple[int, Payments]]:
     """Return the authorisation environments of a world, each with the day (from 0) on which it begins.
 
     Args:
         spec: The world.
-        drift_week: Week (from 1) at whose start an abrupt drift happens; None: never.
+        weeks: Number of weeks.
+        drift_week: Week (from 1) at whose start an abrupt drift or an outage happens; None: never.
         drift_issuers: Number of issuers that an abrupt drift changes.
     """
     effect, before = draw_effect(spec), World.draw(spec.seed)
@@ -260,4 +340,15 @@ def history(spec: WorldSpec, drift_week: int | None, drift_issuers: int) -> list
             (day, blended(before, after, (day - first + 1) / (last - first + 1)))
             for day in range(first, last + 1)
         ]
+    elif spec.drift == "seasonal":
+        after = drifted(before, SEASONAL_ISSUERS, spec.drift_seed)
+        stages = [
+            (day, blended(before, after, (1 - np.cos(2 * np.pi * day / SEASON_DAYS)) / 2))
+            for day in range(7 * weeks)
+        ]
+    elif spec.drift == "outage" and drift_week is not None:
+        first = 7 * (drift_week - 1)
+        route = before.route.copy()
+        route[:, int(np.random.default_rng(spec.drift_seed).integers(route.shape[1]))] -= OUTAGE_ODDS
+        stages += [(first, replace(before, route=route)), (first + OUTAGE_DAYS, before)]
     return [(day, Payments.of(world, effect)) for day, world in stages]

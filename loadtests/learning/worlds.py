@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from examples.loop import vowpal, worlds
-from examples.loop.worlds import LINEAR, LINUCB, OURS, PLAIN, RULES, VW, Measured, measure_all
+from examples.loop.worlds import LINEAR, LINUCB, OURS, PLAIN, RULES, VW, Measured, Play, measure_all
 from examples.simulators.worlds import standard
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ PAIRS: Final = (
     (OURS, LINEAR, None),
     (PLAIN, VW, None),
 )
+SOLUTIONS: Final = (OURS, PLAIN, LINEAR, RULES, LINUCB, VW)
 
 
 def run(figures: Figures, options: Options) -> None:
@@ -44,7 +45,7 @@ def run(figures: Figures, options: Options) -> None:
         raise RuntimeError("Vowpal Wabbit is not installed; `make learning-peers` installs it")
     specs = standard(2 if options.quick else 11)
     weeks, a_week = (3, 1200) if options.quick else (WEEKS, A_WEEK)
-    measured = measure_all(specs, weeks, a_week, SEED, os.cpu_count() or 1)
+    measured = measure_all(specs, Play(weeks, a_week, SEED), os.cpu_count() or 1, SOLUTIONS)
     settings = {"weeks": weeks, "payments": a_week, "seed": SEED, "first_world": 1}
     worlds.write(figures.path.with_suffix(".worlds.json"), worlds.as_dict(specs, measured, settings))
     add_figures(figures, measured, [spec.name for spec in specs if spec.drift == "none"])

@@ -9,7 +9,18 @@ import pytest
 
 from examples.simulators.actions import codes
 from examples.simulators.weeks import Market, WeeksPlan
-from examples.simulators.worlds import OWN, WorldSpec, draw_effect, standard
+from examples.simulators.worlds import (
+    JUDGING_SEED,
+    NEWCOMERS_FIRST_WEEK,
+    OUTAGE_DAYS,
+    OWN,
+    SEASON_DAYS,
+    WorldSpec,
+    draw_effect,
+    drawn,
+    families,
+    standard,
+)
 from scorer.learn.errors import DataError
 
 PLAN = WeeksPlan(weeks=10, per_hour=10)
@@ -81,3 +92,53 @@ def test_interactions_are_not_the_sum_of_issuer_and_factor(kind):
     rest = odds - odds.mean(axis=0) - odds.mean(axis=1, keepdims=True) + odds.mean()
     assert rest.std() > 0.2
     assert draw_effect(OWN) is None
+
+
+def test_no_family_is_for_development_and_for_judging():
+    development, judging = families(judging=False), families(judging=True)
+    assert len(development) + len(judging) == len({*development, *judging}) == 45
+    for half in (development, judging):
+        assert [len(set(values)) for values in zip(*half, strict=True)] == [5, 3, 3]
+    below, above = drawn(40, JUDGING_SEED - 40), drawn(40, JUDGING_SEED)
+    for specs, known in ((below, development), (above, judging)):
+        assert {(one.drift, one.interactions, one.issuers) for one in specs} <= set(known)
+        assert len({(one.drift, one.interactions, one.issuers) for one in specs}) > 10
+    # A world depends on its own seed only.
+    assert drawn(2, JUDGING_SEED + 1) == above[1:3]
+    with pytest.raises(DataError, match="at least 1"):
+        drawn(0)
+
+
+@pytest.mark.parametrize("spec", drawn(6), ids=lambda spec: spec.name)
+def test_a_drawn_world_is_repeatable_and_gives_probabilities(spec):
+    first = truth_of(spec, 6)
+    np.testing.assert_array_equal(first, truth_of(spec, 6))
+    assert 0 <= first.min() < first.max() <= 1
+
+
+def test_a_season_comes_back_and_an_outage_ends():
+    season, outage = replace(OWN, drift="seasonal"), replace(OWN, drift="outage")
+    weeks = SEASON_DAYS // 7
+    assert changed(season, 1 + weeks) < 1e-9 < 0.005 < changed(season, 1 + weeks // 2)
+    market = Market(PLAN, 1, outage)
+    payments = market.week(PLAN.drift_week)
+    lower = market.truth(payments)
+    usual = Market(PLAN, 1, replace(OWN, drift="none")).truth(payments)
+    ends = PLAN.week_ms(PLAN.drift_week) + OUTAGE_DAYS * 86_400_000
+    during = payments.time_ms < ends
+    np.testing.assert_array_equal(lower[~during], usual[~during])
+    route = codes()[:, 2]
+    falls = [float((usual - lower)[during][:, route == one].mean()) for one in np.unique(route)]
+    assert sorted(fall > 0.2 for fall in falls) == [False, False, False, True]
+
+
+def test_issuers_have_a_heavy_tail_or_appear_later():
+    def shares(spec: WorldSpec, week: int) -> np.ndarray:
+        count = np.bincount(Market(PLAN, 1, spec).week(week).contexts.issuer, minlength=12)
+        return np.asarray(count / count.sum())
+
+    heavy, new = replace(OWN, issuers="heavy"), replace(OWN, issuers="newcomers")
+    assert shares(heavy, 2).max() > 0.3 > 0.2 > shares(OWN, 2).max()
+    before, after = shares(new, NEWCOMERS_FIRST_WEEK - 1), shares(new, NEWCOMERS_FIRST_WEEK)
+    assert ((before == 0) & (after > 0)).sum() == 2
+    assert before.sum() == pytest.approx(1)
