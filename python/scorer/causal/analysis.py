@@ -93,7 +93,7 @@ def analyse(
     if not matched:
         raise DataError(
             f"no adopter has a neighbour within the threshold {settings.threshold:g}; raise `threshold`, or "
-            "leave out matching features"
+            "leave out matching features or columns of `exact`"
         )
     months = len(panel.months)
     horizons = [
