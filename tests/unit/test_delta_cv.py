@@ -25,11 +25,11 @@ from scorer.causal.judging import judge
 from scorer.causal.matching import MatchedBlock, match, variables
 from scorer.causal.merchants import MerchantSettings, merchant_tables
 from scorer.causal.notebook import delta_cv as in_notebook
-from scorer.causal.page import causal_page
+from scorer.causal.page import causal_page, check_rows
 from scorer.causal.panel import NEVER, Panel
 from scorer.causal.reading import read_panel
 from scorer.causal.regression import reversion
-from scorer.causal.results import Bounded, ChainedProduct, from_document, read_result
+from scorer.causal.results import Bounded, ChainedProduct, DeltaCV, from_document, read_result
 from scorer.causal.settings import CausalSettings
 from scorer.cli import app
 from scorer.config.problems import InvalidSettingsError
@@ -298,6 +298,43 @@ def test_the_placebo_in_time_finds_early_growth_that_a_few_large_units_hide() ->
     found = analyse(replace(panel, values=values.astype(np.float32)), SMALL).in_time
     assert found is not None and found.p_value < 1e-4
     assert abs(found.value / found.error) < 3.0
+
+
+@pytest.mark.parametrize("effect", [2.0, -2.0])
+def test_growth_just_before_adoption_is_found_in_the_direction_of_the_effect(effect: float) -> None:
+    """A cause that begins three months before adoption grows into the effect; the opposite does not."""
+    panel = simulate_adoption(world(effect="none", units=3_000, noise=0.3)).panel
+    since = np.arange(panel.values.shape[1]) - panel.adopted[:, None]
+    adopts = panel.adopted[:, None] >= 0
+
+    def found(monthly: float, rate: float) -> DeltaCV:
+        values = panel.values * np.where(adopts & (since < 0), 1.0 + rate * np.maximum(since + 4, 0), 1.0)
+        values += np.where(adopts & (since >= 0), monthly, 0.0)
+        return analyse(replace(panel, values=values.astype(np.float32)), SMALL)
+
+    rate = np.sign(effect) * 0.03
+    same, opposite, calm = found(effect, rate), found(effect, -rate), found(effect, 0.0)
+    assert "late growth" in {one.name for one in same.reasons}
+    assert same.growth.value == pytest.approx(rate, abs=4 * same.growth.error)
+    assert opposite.growth.p_value > 0.9
+    assert "late growth" not in {one.name for one in (*opposite.reasons, *calm.reasons)}
+    # Without an effect that excludes zero, nothing has to be explained.
+    nothing = replace(same, effects=tuple(replace(one, mean=Bounded(0.1, -1.0, 1.0)) for one in same.effects))
+    assert "late growth" not in {one.name for one in judge(nothing, SMALL).reasons}
+    row = next(one for one in check_rows(same) if one[0] == "late growth")
+    assert row[-1] == "failed" and "per month" in row[1] and "0.02" in row[2]
+
+
+def test_a_cause_of_the_simulator_begins_before_adoption() -> None:
+    """Months before the lead are those of a world without the cause."""
+    calm = simulate_adoption(world(effect="late", growth=0.0))
+    late = simulate_adoption(world(effect="late", lead=2))
+    since = np.arange(36) - late.panel.adopted[:, None]
+    adopts = late.panel.adopted >= 0
+    assert np.array_equal(late.panel.adopted, calm.panel.adopted)
+    differs = late.panel.values != calm.panel.values
+    assert not differs[adopts][since[adopts] < -2].any()
+    assert differs[adopts][since[adopts] == -2].mean() > 0.9
 
 
 def test_regression_to_the_mean_follows_the_weight_of_each_adopter() -> None:

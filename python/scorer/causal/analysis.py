@@ -138,6 +138,7 @@ def analyse(
         balance=checks.balance(panel, pairs),
         path=checks.path(panel, full, -settings.pre_months, longest, settings.confidence),
         trend=checks.trend(panel, pairs, settings.pre_months),
+        growth=checks.growth(panel, pairs, settings.pre_months, settings.placebo_months, whole.mean.value),
         in_time=in_time,
         in_space=in_space,
         reversion=whole.by_value - whole.by_level,

@@ -112,6 +112,13 @@ class CausalSettings(CausalSection):
     placebo_level: FiniteFloat = Field(
         default=0.01, gt=0, lt=0.5, description="Significance level of placebos and of the trend."
     )
+    growth_level: FiniteFloat = Field(
+        default=0.02,
+        gt=0,
+        lt=0.5,
+        description="Significance level of a growth of the difference in the last `placebo_months` before "
+        "adoption. Tested where the effect over the longest horizon excludes zero.",
+    )
     balance: FiniteFloat = Field(
         default=0.1, gt=0, description="Greatest standardised difference of a matching variable."
     )
