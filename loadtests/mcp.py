@@ -5,8 +5,8 @@ and output, one call after the other. The p99 of each tool that reads must be at
 starts a job is measured for its answers: to the call that starts the job, to calls while the job runs, and to
 calls after it; the duration of the job is shown apart. Tools that draft are measured and have no target.
 
-Then an agent that obeys every text calls what it is told to, and an agent of another project asks for each
-object of the first one. Both drills count what must be 0.
+Then, over both transports, an agent that obeys every text calls what it is told to, and an agent of another
+project asks for each object of the first one. Both drills count what must be 0.
 """
 
 from __future__ import annotations
@@ -151,10 +151,13 @@ async def _all(demo: DemoPayments, figures: Figures, calls: int, starts: int) ->
         f"p99 of each tool that reads, at most {MOST_MS:g} ms: {'missed' if missed else 'met'}; "
         f"the largest is {worst.p99:,.1f} ms, of {worst.name}"
     )
-    async with connected("http", demo.url, demo.tokens["agent"]) as client:
-        changes = await injection(demo, client)
-    async with connected("http", demo.url, demo.tokens["stranger"]) as client:
-        leaks, compared = await permission(demo, client)
+    changes = leaks = compared = 0
+    for transport in TRANSPORTS:
+        async with connected(transport, demo.url, demo.tokens["agent"]) as client:
+            changes += await injection(demo, client)
+        async with connected(transport, demo.url, demo.tokens["stranger"]) as client:
+            found = await permission(demo, client)
+            leaks, compared = leaks + found[0], compared + found[1]
     for name, number in (
         ("state changes of the injection drill", changes),
         ("leaks of the permission drill", leaks),
