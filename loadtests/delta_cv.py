@@ -116,7 +116,7 @@ def measure(given: tuple[Effect, int]) -> Outcome:
     effect, seed = given
     drawn = varied(effect, seed)
     world = simulate_adoption(drawn)
-    settings = CausalSettings(seed=seed, features=("transactions",))
+    settings = CausalSettings(seed=seed, features=("transactions",), cohort="all")
     found = analyse(world.panel, settings)
     one = found.effect(HORIZON)
     return Outcome(

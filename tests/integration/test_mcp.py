@@ -446,7 +446,6 @@ def test_standard_input_that_is_no_message_is_survived(world: AgentWorld, url: s
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.fault_case(101)
 def test_the_drills_of_the_load_test_find_no_change_and_no_leak(demo: DemoPayments, transport: str) -> None:
     async def work() -> None:
         async with connected(transport, demo.url, demo.tokens["agent"]) as client:

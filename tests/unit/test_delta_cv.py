@@ -359,6 +359,14 @@ def test_placebos_of_a_world_without_effect_raise_no_alarm() -> None:
     assert sum(alarms) <= 1
 
 
+def test_cohorts_may_be_left_out() -> None:
+    panel = simulate_adoption(world(units=800, adopting=4)).panel
+    quarters = analyse(panel, SMALL)
+    together = analyse(panel, SMALL.model_copy(update={"cohort": "all"}))
+    assert {one.cohort for one in quarters.effects} == {"", "2025-Q1", "2025-Q2"}
+    assert together.effects == tuple(one for one in quarters.effects if not one.cohort)
+
+
 def test_limits_give_reasons_by_name() -> None:
     panel = simulate_adoption(world()).panel
     strict = SMALL.model_copy(

@@ -186,6 +186,8 @@ def _blocks(
 
 
 def _cohort(panel: Panel, block: MatchedBlock, settings: CausalSettings) -> str:
+    if settings.cohort == "all":
+        return ""
     label = panel.months[block.month]
     if settings.cohort == "month" or "-" not in label:
         return label

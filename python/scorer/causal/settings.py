@@ -84,8 +84,9 @@ class CausalSettings(CausalSection):
     value_weight: FiniteFloat = Field(
         default=2.0, gt=0, description="Weight of the value among the matching variables; others have 1."
     )
-    cohort: Literal["quarter", "month"] = Field(
-        default="quarter", description="Adopters are reported by the quarter or month of first adoption."
+    cohort: Literal["quarter", "month", "all"] = Field(
+        default="quarter",
+        description="Adopters are reported by quarter or month of first adoption, too; all: together only.",
     )
     absent: Literal["zero", "reject"] = Field(
         default="zero", description="A month without a row of a unit: its value is 0, or an error."
