@@ -50,7 +50,6 @@ enabled = true
 calls_per_minute = 100000
 running = 16
 calls_at_once = 16
-drafts = 1000
 [[fleet]]
 name = "server"
 control = "127.0.0.1:1"
