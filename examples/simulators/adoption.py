@@ -15,10 +15,12 @@ import pyarrow as pa
 
 from scorer.causal.panel import NEVER, Panel
 
-Effect: TypeAlias = Literal["none", "constant", "growing", "confounded", "chained"]
-EFFECTS: Final[tuple[Effect, ...]] = ("none", "constant", "growing", "confounded", "chained")
+Effect: TypeAlias = Literal["none", "constant", "growing", "confounded", "chained", "late"]
+EFFECTS: Final[tuple[Effect, ...]] = ("none", "constant", "growing", "confounded", "chained", "late")
 HOLDING: Final[tuple[Effect, ...]] = ("none", "constant", "growing")
 """Worlds in which adopters and matched units would have developed alike."""
+LEADS: Final = (0, 1, 3, 6)
+"""Months before adoption from which on the cause of late worlds acts."""
 _FIRST: Final = 12
 _RAMP: Final = 5.5
 _BISECTIONS: Final = 60
@@ -44,7 +46,9 @@ class AdoptionWorld:
         strength: By how much the log-odds of adoption grow with one standard deviation of what selects.
         selection: What selects: the lasting `level`, or the `value` of the 12 months before.
         monthly: Mean effect of a month.
-        growth: Of confounded worlds: relative change per month for one standard deviation of the cause.
+        growth: Of confounded and late worlds: relative change per month for one standard deviation of the
+            cause.
+        lead: Of late worlds: months before adoption from which on the cause acts.
         seed: Of everything.
     """
 
@@ -62,6 +66,7 @@ class AdoptionWorld:
     selection: Literal["level", "value"] = "level"
     monthly: float = 1.0
     growth: float = 0.04
+    lead: int = 3
     seed: int = 0
 
 
@@ -112,10 +117,13 @@ def simulate_adoption(world: AdoptionWorld) -> SimulatedAdoption:
     course = 1.0 + world.season * np.sin(2 * np.pi * when / 12)
     value = level[:, None] * course * _noise(world, generator)
     month = generator.integers(_FIRST, _FIRST + world.adopting, size=size)
-    if world.effect == "confounded":
+    if world.effect in ("confounded", "late"):
         # A cause that is not in the data makes units grow, and adopt.
         hidden = generator.normal(size=size)
-        value *= np.exp(world.growth * hidden[:, None] * (when - _FIRST))
+        grown = when - _FIRST
+        if world.effect == "late":
+            grown = np.maximum(when - month[:, None] + world.lead + 1, 0)
+        value *= np.exp(world.growth * hidden[:, None] * grown)
         score = 2.0 * world.strength * hidden
     elif world.selection == "level":
         score = world.strength * standard
@@ -162,6 +170,7 @@ def varied(effect: Effect, seed: int) -> AdoptionWorld:
         season=float(generator.uniform(0.0, 0.4)),
         strength=float(generator.uniform(0.2, 0.8)),
         selection=("level", "value")[int(generator.integers(2))],
+        lead=LEADS[int(generator.integers(len(LEADS)))],
     )
 
 

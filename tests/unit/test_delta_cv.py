@@ -25,11 +25,11 @@ from scorer.causal.judging import judge
 from scorer.causal.matching import MatchedBlock, match, variables
 from scorer.causal.merchants import MerchantSettings, merchant_tables
 from scorer.causal.notebook import delta_cv as in_notebook
-from scorer.causal.page import causal_page
+from scorer.causal.page import causal_page, check_rows
 from scorer.causal.panel import NEVER, Panel
 from scorer.causal.reading import read_panel
 from scorer.causal.regression import reversion
-from scorer.causal.results import Bounded, ChainedProduct, from_document, read_result
+from scorer.causal.results import Bounded, ChainedProduct, DeltaCV, from_document, read_result
 from scorer.causal.settings import CausalSettings
 from scorer.cli import app
 from scorer.config.problems import InvalidSettingsError
@@ -300,6 +300,43 @@ def test_the_placebo_in_time_finds_early_growth_that_a_few_large_units_hide() ->
     assert abs(found.value / found.error) < 3.0
 
 
+@pytest.mark.parametrize("effect", [2.0, -2.0])
+def test_growth_just_before_adoption_is_found_in_the_direction_of_the_effect(effect: float) -> None:
+    """A cause that begins three months before adoption grows into the effect; the opposite does not."""
+    panel = simulate_adoption(world(effect="none", units=3_000, noise=0.3)).panel
+    since = np.arange(panel.values.shape[1]) - panel.adopted[:, None]
+    adopts = panel.adopted[:, None] >= 0
+
+    def found(monthly: float, rate: float) -> DeltaCV:
+        values = panel.values * np.where(adopts & (since < 0), 1.0 + rate * np.maximum(since + 4, 0), 1.0)
+        values += np.where(adopts & (since >= 0), monthly, 0.0)
+        return analyse(replace(panel, values=values.astype(np.float32)), SMALL)
+
+    rate = np.sign(effect) * 0.03
+    same, opposite, calm = found(effect, rate), found(effect, -rate), found(effect, 0.0)
+    assert "late growth" in {one.name for one in same.reasons}
+    assert same.growth.value == pytest.approx(rate, abs=4 * same.growth.error)
+    assert opposite.growth.p_value > 0.9
+    assert "late growth" not in {one.name for one in (*opposite.reasons, *calm.reasons)}
+    # Without an effect that excludes zero, nothing has to be explained.
+    nothing = replace(same, effects=tuple(replace(one, mean=Bounded(0.1, -1.0, 1.0)) for one in same.effects))
+    assert "late growth" not in {one.name for one in judge(nothing, SMALL).reasons}
+    row = next(one for one in check_rows(same) if one[0] == "late growth")
+    assert row[-1] == "failed" and "per month" in row[1] and "0.02" in row[2]
+
+
+def test_a_cause_of_the_simulator_begins_before_adoption() -> None:
+    """Months before the lead are those of a world without the cause."""
+    calm = simulate_adoption(world(effect="late", growth=0.0))
+    late = simulate_adoption(world(effect="late", lead=2))
+    since = np.arange(36) - late.panel.adopted[:, None]
+    adopts = late.panel.adopted >= 0
+    assert np.array_equal(late.panel.adopted, calm.panel.adopted)
+    differs = late.panel.values != calm.panel.values
+    assert not differs[adopts][since[adopts] < -2].any()
+    assert differs[adopts][since[adopts] == -2].mean() > 0.9
+
+
 def test_regression_to_the_mean_follows_the_weight_of_each_adopter() -> None:
     panel = simulate_adoption(world(noise=0.6)).panel
     blocks = [
@@ -320,6 +357,14 @@ def test_placebos_of_a_world_without_effect_raise_no_alarm() -> None:
         assert found.in_time is not None and found.in_space is not None
         alarms += [found.in_time.p_value < 0.01, found.in_space.p_value < 0.01, found.trend.p_value < 0.01]
     assert sum(alarms) <= 1
+
+
+def test_cohorts_may_be_left_out() -> None:
+    panel = simulate_adoption(world(units=800, adopting=4)).panel
+    quarters = analyse(panel, SMALL)
+    together = analyse(panel, SMALL.model_copy(update={"cohort": "all"}))
+    assert {one.cohort for one in quarters.effects} == {"", "2025-Q1", "2025-Q2"}
+    assert together.effects == tuple(one for one in quarters.effects if not one.cohort)
 
 
 def test_limits_give_reasons_by_name() -> None:
@@ -355,7 +400,7 @@ def test_tables_and_panel_give_the_same_result(tmp_path: Path) -> None:
         assert read.panel.months == simulated.panel.months and not read.findings.rows()
 
 
-def rows(*given: tuple[str, str, float | None]) -> pa.Table:
+def rows(*given: tuple[str | None, str, float | None]) -> pa.Table:
     names = ("unit", "period", "value")
     return pa.Table.from_pylist([dict(zip(names, one, strict=True)) for one in given])
 
@@ -383,6 +428,12 @@ FIRST = ("u0", "2025-01-15")
     [
         ([("u1", "2024-02", None)], [FIRST], "missing value: 1"),
         ([("u1", "2024-02", float("nan"))], [FIRST], "missing value: 1"),
+        ([("u1", "2024-02", float("-inf"))], [FIRST], "missing value: 1"),
+        ([("u1", "2025-05", 1e300)], [FIRST], "value out of range: 1 .*u1 2025-05"),
+        ([(None, "2024-02", 1.0)], [FIRST], "no unit: 1"),
+        ([("u1", "2024-02-01/2024-03-01", 1.0)], [FIRST], "unreadable period: 1 .*2024-02-01/2024-03-01"),
+        ([], [("u0", "2020-01-01")], "no complete window"),
+        ([], [("u0", "2030-01-01")], "no complete window"),
         ([("u1", "sometime", 1.0)], [FIRST], "unreadable period: 1"),
         ([("u1", "2024-02", 1.0)], [FIRST], "duplicate rows: 1 .*u1 in 2024-02"),
         ([("u1", "2024-02-15", 1.0)], [FIRST], "overlapping periods: 1 .*u1 in 2024-02"),
@@ -396,10 +447,66 @@ FIRST = ("u0", "2025-01-15")
     ],
 )
 def test_bad_tables_are_rejected_by_name(
-    extra: list[tuple[str, str, float | None]], adoptions: list[tuple[str, str | None]], message: str
+    extra: list[tuple[str | None, str, float | None]], adoptions: list[tuple[str, str | None]], message: str
 ) -> None:
     with pytest.raises(DataError, match=message):
         read_panel(rows(*complete(), *extra), SMALL, adoptions=adoption(*adoptions))
+
+
+def test_a_feature_that_no_number_can_hold_is_rejected() -> None:
+    """It would be infinite among the values in memory."""
+    table = rows(*complete())
+    chosen = SMALL.model_copy(update={"features": ("visits",)})
+    visits = [1.0] * table.num_rows
+    for wrong, message in ((-1e38, "value out of range: 1"), (float("inf"), "missing feature: 1")):
+        column = pa.array([*visits[:-1], wrong])
+        with pytest.raises(DataError, match=message):
+            read_panel(table.append_column("visits", column), chosen, adoptions=adoption(FIRST))
+
+
+def test_adopters_without_controls_in_their_group_are_left_out_or_rejected() -> None:
+    """Neighbours are of the same group only, so adopters of a country without controls have none."""
+    table = rows(*complete(units=60))
+    given = adoption(*[(f"u{at}", "2025-01-15") for at in range(20)])
+    chosen = SMALL.model_copy(update={"exact": ("country",), "horizons": (3,), "threshold": 9.0})
+
+    def countries(of_adopters: int) -> pa.Table:
+        """The first adopters are in a country where no control is."""
+        names = ["FR" if int(row[0][1:]) < of_adopters else "DE" for row in complete(units=60)]
+        return table.append_column("country", pa.array(names))
+
+    found = delta_cv(countries(8), chosen, adoptions=given)
+    assert (found.effect(3).adopters, found.effect(3).matched) == (20, 12)
+    assert "overlap" in {one.name for one in found.reasons}
+    with pytest.raises(DataError, match=r"no adopter has a neighbour .*`exact`"):
+        delta_cv(countries(20), chosen, adoptions=given)
+
+
+def test_a_table_that_is_faulty_in_the_middle_is_rejected_in_one_line(tmp_path: Path) -> None:
+    """A CSV file has its types from its first rows, and a Parquet file its schema at the end."""
+    lines = [f"u{at},2025-{month:02d},1" for month in range(1, 13) for at in range(4_000)]
+    late = tmp_path / "late.csv"
+    late.write_text("\n".join(["unit,period,value", *lines, "u2,2026-01,many"]))
+    pq.write_table(rows(*complete()), tmp_path / "whole.parquet")
+    content = bytearray((tmp_path / "whole.parquet").read_bytes())
+    content[4:300] = bytes(one ^ 0xFF for one in content[4:300])
+    (tmp_path / "corrupt.parquet").write_bytes(content)
+    for path in (late, tmp_path / "corrupt.parquet"):
+        with pytest.raises(DataError, match="cannot be read to the end") as refused:
+            read_panel(path, SMALL, adoptions=adoption(FIRST))
+        assert "\n" not in str(refused.value)
+
+
+def test_rejected_tables_leave_an_earlier_report_as_it_is(tmp_path: Path) -> None:
+    table = rows(*complete(), ("u1", "2024-02", -1.0), ("u2", "2024-02", None))
+    pq.write_table(table, tmp_path / "values.parquet")
+    pq.write_table(adoption(FIRST, ("u1", None)), tmp_path / "adoptions.parquet")
+    report = tmp_path / "report.html"
+    report.write_text("earlier")
+    given = ["causal", "delta-cv", str(tmp_path / "values.parquet"), "-o", str(report)]
+    done = CliRunner().invoke(app, [*given, "--adoptions", str(tmp_path / "adoptions.parquet")])
+    assert isinstance(done.exception, DataError) and "missing value: 1 (such as u2" in str(done.exception)
+    assert report.read_text() == "earlier" and not (tmp_path / "report.json").exists()
 
 
 def test_units_without_complete_windows_are_left_out_and_counted() -> None:
@@ -421,7 +528,13 @@ def test_currencies_negative_values_and_absent_months_have_stated_behaviour() ->
     columns = SMALL.columns.model_copy(update={"currency": "money"})
     with pytest.raises(DataError, match=r"mixed currencies: 2 \(such as EUR, USD\)"):
         read_panel(mixed, SMALL.model_copy(update={"columns": columns}), adoptions=adoption(FIRST))
+    partly = table.append_column("money", pa.array([*["USD"] * (table.num_rows - 1), None]))
+    with pytest.raises(DataError, match=r"mixed currencies: 2 \(such as \(empty\), USD\)"):
+        read_panel(partly, SMALL.model_copy(update={"columns": columns}), adoptions=adoption(FIRST))
     same = table.append_column("money", pa.array(["USD"] * table.num_rows))
+    stated = SMALL.model_copy(update={"columns": columns, "currency": "EUR"})
+    with pytest.raises(DataError, match=r"mixed currencies: 2 \(such as USD in the rows, EUR in the"):
+        read_panel(same, stated, adoptions=adoption(FIRST))
     read = read_panel(same, SMALL.model_copy(update={"columns": columns}), adoptions=adoption(FIRST))
     assert read.currency == "USD"
     sparse = rows(*[one for one in complete() if one[:2] != ("u3", "2024-05")])

@@ -93,7 +93,7 @@ def analyse(
     if not matched:
         raise DataError(
             f"no adopter has a neighbour within the threshold {settings.threshold:g}; raise `threshold`, or "
-            "leave out matching features"
+            "leave out matching features or columns of `exact`"
         )
     months = len(panel.months)
     horizons = [
@@ -138,6 +138,7 @@ def analyse(
         balance=checks.balance(panel, pairs),
         path=checks.path(panel, full, -settings.pre_months, longest, settings.confidence),
         trend=checks.trend(panel, pairs, settings.pre_months),
+        growth=checks.growth(panel, pairs, settings.pre_months, settings.placebo_months, whole.mean.value),
         in_time=in_time,
         in_space=in_space,
         reversion=whole.by_value - whole.by_level,
@@ -185,6 +186,8 @@ def _blocks(
 
 
 def _cohort(panel: Panel, block: MatchedBlock, settings: CausalSettings) -> str:
+    if settings.cohort == "all":
+        return ""
     label = panel.months[block.month]
     if settings.cohort == "month" or "-" not in label:
         return label

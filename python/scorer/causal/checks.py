@@ -1,4 +1,4 @@
-"""Checks of an estimate: placebos, the trend before adoption, balance, chains, and hidden bias."""
+"""Checks of an estimate: placebos, trend and growth before adoption, balance, chains, and hidden bias."""
 
 from __future__ import annotations
 
@@ -83,17 +83,55 @@ def trend(panel: Panel, pairs: Pairs, months: int) -> PlaceboResult:
     The outcome is the slope of a unit's monthly values, which does not depend on the level that units are
     matched on.
     """
-    when = np.arange(-months, 0)
-    slope = (when - when.mean()) / ((when - when.mean()) ** 2).sum()
+    return _tested_twice(panel, pairs, *_slopes(panel, pairs, np.arange(months, dtype=np.float64)))
+
+
+def growth(panel: Panel, pairs: Pairs, months: int, last: int, direction: float) -> PlaceboResult:
+    """Test whether the difference grows in the last months before adoption, in the direction of the effect.
+
+    A cause that is not in the data and begins shortly before adoption would look like an effect afterwards.
+    The outcome is the slope of a line that is flat until the last months, which has more power against such a
+    cause than the slope over all months. It is relative to the unit's value, and the test is one-sided.
+
+    Args:
+        panel: The values.
+        pairs: The matches.
+        months: Months of the period before adoption.
+        last: Months in which the difference may grow.
+        direction: Its sign is that of the effect.
+    """
+    bend = np.maximum(np.arange(last - months, last) + 1.0, 0.0)
+    own, other, x_own, x_other = _slopes(panel, pairs, bend)
+    mine, theirs = _relative(x_own, x_other)
+    effect = _scaled(panel, pairs, (own, other, x_own, x_other), mine, theirs)
+    # As a share of the value per month.
+    unit = float(np.mean(np.abs(x_own[:, 0]) * mine)) or 1.0
+    value, error = effect.value / unit, effect.error / unit
+    p_value = float(special.ndtr(-np.sign(direction) * value / error)) if error > 0 else 1.0
+    return PlaceboResult(value, error, p_value, len(own))
+
+
+def _slopes(panel: Panel, pairs: Pairs, line: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return the slopes along a line of the monthly values before adoption, and the regressors.
+
+    Args:
+        panel: The values.
+        pairs: The matches.
+        line: By month, up to the last one before adoption.
+
+    Returns:
+        Of adopters, of controls, and the regressors of both.
+    """
+    weights = (line - line.mean()) / ((line - line.mean()) ** 2).sum()
     own, other = np.zeros(len(pairs.treated)), np.zeros(len(pairs.control_unit))
-    for month, weight in zip(when, slope, strict=True):
-        mine, theirs = pairs.totals(panel, int(month), int(month) + 1)
+    for month, weight in zip(range(-len(line), 0), weights, strict=True):
+        mine, theirs = pairs.totals(panel, month, month + 1)
         own += weight * mine
         other += weight * theirs
     x_own, x_other = block_covariates(panel, pairs)
     # The last quarter is part of the slope.
     kept = [0, *range(2, x_own.shape[1])]
-    return _tested_twice(panel, pairs, own, other, x_own[:, kept], x_other[:, kept])
+    return own, other, x_own[:, kept], x_other[:, kept]
 
 
 def path(panel: Panel, pairs: Pairs, begin: int, end: int, confidence: float) -> tuple[MonthDifference, ...]:
@@ -257,21 +295,33 @@ def _tested_twice(
     """
 
     def tested(mine: Floats, theirs: Floats) -> PlaceboResult:
-        effect = mean_effect(
-            pairs,
-            own * mine,
-            other * theirs,
-            x_own * mine[:, None],
-            x_other * theirs[:, None],
-            panel.size,
-        )
+        effect = _scaled(panel, pairs, (own, other, x_own, x_other), mine, theirs)
         expected, error = back.mean(mine * months) if back is not None else (0.0, 0.0)
         return _tested(effect, expected, len(own), error)
 
     money = tested(np.ones(len(own)), np.ones(len(other)))
-    unit = float(np.mean(np.abs(x_other[:, 0]))) or 1.0
-    relative = tested(1.0 / (np.abs(x_own[:, 0]) + unit), 1.0 / (np.abs(x_other[:, 0]) + unit))
+    relative = tested(*_relative(x_own, x_other))
     return replace(money, p_value=min(1.0, 2.0 * min(money.p_value, relative.p_value)))
+
+
+def _relative(x_own: Floats, x_other: Floats) -> tuple[Floats, Floats]:
+    """Return factors that make outcomes of adopters and controls relative to their value."""
+    unit = float(np.mean(np.abs(x_other[:, 0]))) or 1.0
+    return 1.0 / (np.abs(x_own[:, 0]) + unit), 1.0 / (np.abs(x_other[:, 0]) + unit)
+
+
+def _scaled(
+    panel: Panel,
+    pairs: Pairs,
+    given: tuple[Floats, Floats, Floats, Floats],
+    mine: Floats,
+    theirs: Floats,
+) -> MatchedEffect:
+    """Estimate the effect on outcomes that are multiplied by factors, with their regressors."""
+    own, other, x_own, x_other = given
+    return mean_effect(
+        pairs, own * mine, other * theirs, x_own * mine[:, None], x_other * theirs[:, None], panel.size
+    )
 
 
 def _tested(effect: MatchedEffect, expected: float, units: int, more: float = 0.0) -> PlaceboResult:

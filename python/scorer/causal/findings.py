@@ -16,6 +16,10 @@ RULES: Final[dict[str, tuple[FindingEffect, str]]] = {
     "unreadable period": ("rejected", 'a period is a date, text as "2026-01", or a number as 202601'),
     "missing value": ("rejected", "a value is a finite number; write 0 for a month without value"),
     "missing feature": ("rejected", "a matching feature is a finite number in every row"),
+    "value out of range": (
+        "rejected",
+        "values and features are between -1e30 and 1e30; correct the rows or use a larger unit",
+    ),
     "negative value": ("rejected", '`negative = "reject"` is set; correct the rows or accept them'),
     "mixed currencies": ("rejected", "values are added, so all have one currency; convert them first"),
     "duplicate rows": ("rejected", "a unit has one row for each month; remove the repeated rows"),

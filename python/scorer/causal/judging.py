@@ -15,6 +15,7 @@ _REVERSION_SHARE = 0.5
 REASONS = {
     "pre-period difference": "values before adoption differ by more than the limit",
     "pre-trend": "the difference changes before adoption",
+    "late growth": "the difference grows in the last months before adoption, as the effect would",
     "placebo in time": "an earlier, pretended adoption has an effect",
     "placebo in space": "a pretended adoption of controls has an effect",
     "balance": "a matching variable differs after matching",
@@ -46,6 +47,14 @@ def _reasons(result: DeltaCV, settings: CausalSettings) -> Iterator[tuple[str, s
         )
     yield from _tested("pre-trend", "the difference changes by {value}{money} per month before adoption",
                        result.trend, settings, money)  # fmt: skip
+    longest = max(whole, key=lambda one: one.horizon)
+    if result.growth.p_value < settings.growth_level and _excludes_zero(longest.mean):
+        yield (
+            "late growth",
+            f"in the last {settings.placebo_months} months before adoption, the difference changes by "
+            f"{result.growth.value:+.2%} of the value per month (p = {result.growth.p_value:.2g}). A cause "
+            "that is not in the data may have begun then",
+        )
     yield from _tested(
         "placebo in time",
         f"adoption pretended {settings.placebo_months} months earlier has an effect of {{value}}{{money}}",

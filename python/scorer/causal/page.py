@@ -116,6 +116,7 @@ def check_rows(found: DeltaCV) -> list[tuple[str, str, str, str]]:
             return "too few units for a test"
         return f"{one.value:+,.3g} ± {one.error:,.2g} (p = {one.p_value:.2g}), {one.units:,} units"
 
+    growth = found.growth
     worst = max(abs(one.pre_difference) for one in whole)
     largest = max((abs(one.after) for one in found.balance), default=0.0)
     matched = min(one.matched / max(one.adopters, 1) for one in whole)
@@ -128,6 +129,9 @@ def check_rows(found: DeltaCV) -> list[tuple[str, str, str, str]]:
     rows = [
         ("pre-period difference", f"{worst:,.2f}", f"at most {settings['pre_difference']:g}"),
         ("pre-trend", test(found.trend), level),
+        ("late growth", f"{growth.value:+.2%} ± {growth.error:.2%} of the value per month "
+         f"(p = {growth.p_value:.2g})",
+         f"p of at least {settings['growth_level']:g}, if the effect excludes zero"),
         ("placebo in time", test(found.in_time), level),
         ("placebo in space", test(found.in_space), level),
         ("balance", f"{largest:.3f} standard deviations", f"at most {settings['balance']:g}"),

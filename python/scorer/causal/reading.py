@@ -28,6 +28,8 @@ _MEMORY = "1200MB"
 _ROWS = 1_000_000
 _HASH = 1_000_000
 _MOST_MONTHS = 1_200
+_MOST_VALUE = 1e30
+"""Values are held as float32, whose largest number is about 3e38."""
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER")
 
 
@@ -68,10 +70,16 @@ def read_panel(
     Raises:
         DataError: A table cannot be read, or breaks a rule that rejects it.
     """
+    import duckdb
+
     with _connection() as connection:
-        return _Reader(connection, settings).read(
-            data, settings.adoptions or None if adoptions is None else adoptions, advance
-        )
+        try:
+            return _Reader(connection, settings).read(
+                data, settings.adoptions or None if adoptions is None else adoptions, advance
+            )
+        except duckdb.Error as error:
+            # A table can be found faulty in the middle, after its columns were read.
+            raise DataError(f"the tables cannot be read to the end: {_reason(error)}; correct them") from None
 
 
 @contextmanager
@@ -132,8 +140,7 @@ class _Reader:
             return {row[0]: row[1] for row in self._rows(f"describe {name}")}
         except duckdb.Error as error:
             what = f'"{data}"' if isinstance(data, str | Path) else f"the table of {name}"
-            reason = str(error).splitlines()[0]
-            raise DataError(f"{what} cannot be read: {reason}; give Parquet or CSV") from None
+            raise DataError(f"{what} cannot be read: {_reason(error)}; give Parquet or CSV") from None
 
     @staticmethod
     def _need(what: str, types: dict[str, str], names: list[str]) -> None:
@@ -155,17 +162,23 @@ class _Reader:
         bad = " or ".join(
             f"{_name(one)} is null or not isfinite({_name(one)}::double)" for one in settings.features
         )
+        large = " or ".join(
+            f"isfinite({_name(one)}::double) and abs({_name(one)}::double) > {_MOST_VALUE}"
+            for one in (columns.value, *settings.features)
+        )
         currency = _name(columns.currency) + "::varchar" if columns.currency else "''"
         found = self._rows(
             f"select count(*), min({month}), max({month}), approx_count_distinct({unit}), "
             f"count(*) filter ({unit} is null), count(*) filter ({month} is null), "
             f"count(*) filter ({value} is null or not isfinite({value}::double)), count(*) filter "
             f"({value} < 0), "
-            f"count(*) filter ({bad or 'false'}), min(coalesce({currency}, '')), "
+            f"count(*) filter ({bad or 'false'}), count(*) filter ({large}), min(coalesce({currency}, '')), "
             f"max(coalesce({currency}, '')) "
             "from facts"
         )[0]
-        rows, first, last, units, no_unit, no_month, no_value, negative, no_feature, low, high = found
+        rows, first, last, units, no_unit, no_month, no_value, negative, no_feature, too_large, low, high = (
+            found
+        )
         if not rows:
             raise DataError("DATA: the table has no rows; give one row per unit and month")
         add = self._findings.add
@@ -173,9 +186,12 @@ class _Reader:
         add("unreadable period", no_month, self._examples(f"{month} is null"))
         add("missing value", no_value, self._examples(f"{value} is null or not isfinite({value}::double)"))
         add("missing feature", no_feature)
+        add("value out of range", too_large, self._examples(large))
         add("negative value" if settings.negative == "reject" else "negative values", negative)
         if low != high:
             add("mixed currencies", 2, [low or "(empty)", high])
+        elif high and settings.currency not in ("", high):
+            add("mixed currencies", 2, [f"{high} in the rows", f"{settings.currency} in the settings"])
         self._findings.require()
         if last - first >= _MOST_MONTHS:
             raise DataError(
@@ -397,6 +413,10 @@ class _Reader:
 
 
 _NO_MONTH = -1_000_000
+
+
+def _reason(error: duckdb.Error) -> str:
+    return str(error).splitlines()[0]
 
 
 def _label(month: int) -> str:

@@ -14,7 +14,7 @@ from scorer.learn.errors import DataError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _MOST_BYTES: Final = 64 << 20
 Reliability: TypeAlias = Literal["reliable", "unreliable"]
 
@@ -176,6 +176,8 @@ class DeltaCV:
         balance: Of all matching variables.
         path: Differences by month.
         trend: Change of the difference per month before adoption.
+        growth: Growth of the difference per month in the last months before adoption, as a share of the
+            value; one-sided in the direction of the effect.
         in_time: Placebo: adoption pretended earlier.
         in_space: Placebo: adoption pretended for controls.
         reversion: Regression to the mean over the longest horizon, per adopter.
@@ -199,6 +201,7 @@ class DeltaCV:
     balance: tuple[VariableBalance, ...]
     path: tuple[MonthDifference, ...]
     trend: PlaceboResult
+    growth: PlaceboResult
     in_time: PlaceboResult | None
     in_space: PlaceboResult | None
     reversion: float
@@ -277,6 +280,7 @@ def from_document(found: Mapping[str, Any]) -> DeltaCV:
                 "balance": tuple(VariableBalance(**one) for one in values["balance"]),
                 "path": tuple(MonthDifference(**one) for one in values["path"]),
                 "trend": PlaceboResult(**values["trend"]),
+                "growth": PlaceboResult(**values["growth"]),
                 "in_time": placebo(values["in_time"]),
                 "in_space": placebo(values["in_space"]),
                 "chains": tuple(ChainedProduct(**one) for one in values["chains"]),

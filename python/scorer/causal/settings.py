@@ -84,8 +84,9 @@ class CausalSettings(CausalSection):
     value_weight: FiniteFloat = Field(
         default=2.0, gt=0, description="Weight of the value among the matching variables; others have 1."
     )
-    cohort: Literal["quarter", "month"] = Field(
-        default="quarter", description="Adopters are reported by the quarter or month of first adoption."
+    cohort: Literal["quarter", "month", "all"] = Field(
+        default="quarter",
+        description="Adopters are reported by quarter or month of first adoption, too; all: together only.",
     )
     absent: Literal["zero", "reject"] = Field(
         default="zero", description="A month without a row of a unit: its value is 0, or an error."
@@ -111,6 +112,13 @@ class CausalSettings(CausalSection):
     )
     placebo_level: FiniteFloat = Field(
         default=0.01, gt=0, lt=0.5, description="Significance level of placebos and of the trend."
+    )
+    growth_level: FiniteFloat = Field(
+        default=0.02,
+        gt=0,
+        lt=0.5,
+        description="Significance level of a growth of the difference in the last `placebo_months` before "
+        "adoption. Tested where the effect over the longest horizon excludes zero.",
     )
     balance: FiniteFloat = Field(
         default=0.1, gt=0, description="Greatest standardised difference of a matching variable."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from scorer.release.agent_answers import AgentTool, AgentToolResult
 
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""Names that a tool can have. Others are not passed on: a name becomes a part of an address and of errors."""
 _LOG = logging.getLogger("scorer.mcp")
 
 INSTRUCTIONS: Final = (
@@ -70,19 +73,20 @@ def tool_server(backend: Callable[[ServerRequestContext[Any, Any]], ToolBackend]
         context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         own = backend(context)
+        name = params.name if _NAME.fullmatch(params.name) else "not-a-name"
         try:
-            result = await own.call(params.name, params.arguments or {}, client_of(context))
+            result = await own.call(name, params.arguments or {}, client_of(context))
         except NotAuthenticatedError as error:
             raise MCPError(types.INVALID_REQUEST, str(error)) from None
         except (NotFoundError, InvalidError) as error:
-            if params.name not in {one.name for one in await own.tools()}:
+            if name not in {one.name for one in await own.tools()}:
                 raise MCPError(types.INVALID_PARAMS, str(error)) from None
             return _refused(error)
         except ScorerError as error:
             return _refused(error)
         except Exception:
             # The SDK would send the text of the exception to the client.
-            _LOG.exception("tool %s failed", params.name[:64])
+            _LOG.exception("tool %s failed", name)
             return _refused(ScorerError("internal error; try again, or ask an operator to read the log"))
         found = asdict(result)
         text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
