@@ -157,10 +157,11 @@ def backtest_rules(
 ) -> RuleBacktest:
     """Decide recorded decisions again with rules, and report the changes.
 
-    Scores are those of the log. Daily budgets are those of one server for each log, in its order, and begin at
-    its first decision of the period. Rules see the time and the id of the recorded decision. Two passes are made:
-    one collects outcomes, the other evaluates decisions in chunks on all processors. The memory is about 100
-    bytes per outcome and 34 bytes per decision, whose ids are compared to count each decision once.
+    Scores are those of the log. Daily budgets are those of one server for each log, in its order, and
+    begin at its first decision of the period. Rules see the time and the id of the recorded decision. Two
+    passes are made: one collects outcomes, the other evaluates decisions in chunks on all processors. The
+    memory is about 100 bytes per outcome and 34 bytes per decision, whose ids are compared to count each
+    decision once.
 
     Args:
         logs: Directories of the decision logs.

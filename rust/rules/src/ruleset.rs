@@ -584,7 +584,7 @@ impl<'a> Compiler<'a> {
             );
             self.fault(id, self.at(&amount.of), problem);
         }
-        let term = term.map(|parsed| Term { parsed, origin: Origin::Text(&amount.of) });
+        let term = term.map(|parsed| Term { parsed, origin: Origin::Cell(amount.of.span().start) });
         (AmountLimit { of: of.clone(), most }, term)
     }
 

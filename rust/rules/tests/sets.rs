@@ -537,35 +537,35 @@ fn refused_with_place_and_remedy() {
         (rule("when = \"night\"\ncap = 0.2\nfloor = 0.3"), "floor 0.3 is above cap 0.2"),
         (rule("when = \"night\"\nrollout = 100.0"), "rollout is a percentage between 0 and 100"),
         (
-            rule("when = \"night\"\ndecision = \"approve\"\ndaily = 0"),
+            rule("when = \"night\"\ndecision = \"review\"\ndaily = 0"),
             "rule \"r\", line 7, column 9: daily is the greatest number of requests of a UTC day, from 1 to 1000000000",
         ),
-        (rule("when = \"night\"\ndecision = \"approve\"\ndaily = -3"), "daily is the greatest number"),
-        (rule("when = \"night\"\ndecision = \"approve\"\ndaily = 2.5"), "line 7, column 9: invalid type"),
+        (rule("when = \"night\"\ndecision = \"review\"\ndaily = -3"), "daily is the greatest number"),
+        (rule("when = \"night\"\ndecision = \"review\"\ndaily = 2.5"), "line 7, column 9: invalid type"),
         (
             rule("when = \"night\"\nreason = \"R\"\ndaily = 5"),
             "a daily budget counts the requests whose decision the rule writes; add a decision",
         ),
         (
-            rule("when = \"night\"\ndecision = \"approve\"\ndaily_amount = { of = \"amount\", most = 0 }"),
+            rule("when = \"night\"\ndecision = \"review\"\ndaily_amount = { of = \"amount\", most = 0 }"),
             "most is the greatest sum of a UTC day, above 0",
         ),
         (
-            rule("when = \"night\"\ndecision = \"approve\"\ndaily_amount = { of = \"amont\", most = 1 }"),
-            "line 7, column 24: unknown name \"amont\"; the nearest name is \"amount\"",
+            rule("when = \"night\"\ndecision = \"review\"\ndaily_amount = { of = \"amont\", most = 1 }"),
+            "line 7, column 23: unknown name \"amont\"; the nearest name is \"amount\"",
         ),
         (
-            rule("when = \"night\"\ndecision = \"approve\"\ndaily_amount = { of = \"night\", most = 1 }"),
-            "line 7, column 24: >= has no overload for bool and double",
+            rule("when = \"night\"\ndecision = \"review\"\ndaily_amount = { of = \"night\", most = 1 }"),
+            "line 7, column 23: >= has no overload for bool and double",
         ),
         (
             rule(
-                "when = \"night\"\ndecision = \"approve\"\ndaily_amount = { of = \"2.0 * amount\", most = 1 }",
+                "when = \"night\"\ndecision = \"review\"\ndaily_amount = { of = \"2.0 * amount\", most = 1 }",
             ),
             "of is the name of a number, and \"2.0 * amount\" is none; define it in [[values]] and name it",
         ),
         (
-            rule("when = \"night\"\ndecision = \"approve\"\ndaily_amount = { of = \"amount\" }"),
+            rule("when = \"night\"\ndecision = \"review\"\ndaily_amount = { of = \"amount\" }"),
             "missing field `most`",
         ),
         (rule("when = \"night\"\nfrom = 2026-01-01T00:00:00"), "from has no time zone"),
