@@ -39,6 +39,13 @@ id = "many"
 when = "count_24h >= 4.0"
 floor = 0.5
 reason = "R02"
+
+[[rules]]
+id = "explore"
+when = "amount >= 120.0 && amount < 130.0"
+decision = "decline"
+daily = 3
+daily_amount = { of = "amount", most = 400.0 }
 """
 
 EXEMPTIONS = """
@@ -109,6 +116,22 @@ def test_rules_decide_at_a_fraud_checkpoint(client: Client, directory: Path) -> 
     assert missing.rules is not None and missing.rules.unknown == 1 and missing.decision == "decline"
     batch = client.score_batch("fraud.checkout", np.asarray([[200, 3, 0, 1], [50, 15, 5, 1]], np.float32))
     assert list(batch.decisions) == ["decline", many.decision]
+
+
+def test_a_rule_with_a_daily_budget_decides_so_many_requests(client: Client, server: RunningServer) -> None:
+    answers = [
+        client.score("fraud.checkout", row(amount=125.0), request_id=f"explore-{at}")
+        for at in (0, 0, 1, 2, 3, 4)
+    ]
+    fired = [[rule.id for rule in answer.rules.fired] if answer.rules else None for answer in answers]
+    assert fired == [["explore"], ["explore"], ["explore"], ["explore"], [], []]
+    assert [answer.decision == "decline" for answer in answers] == [True] * 4 + [False] * 2
+    with urllib.request.urlopen(f"http://{server.serving['metrics']}/metrics", timeout=PATIENT) as reply:
+        text = reply.read().decode()
+    for of, used, left in (("decisions", 3, 0), ("amount", 375, 25)):
+        labels = f'{{checkpoint="fraud.checkout",rule="explore",of="{of}"}}'
+        assert f"scorer_rule_budget_used{labels} {used}.0\n" in text
+        assert f"scorer_rule_budget_remaining{labels} {left}.0\n" in text
 
 
 def test_rules_restrict_the_actions_of_a_checkpoint(client: Client) -> None:

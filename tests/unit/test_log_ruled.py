@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from bundles import ACTIONS, tiny_action_bundle, tiny_score_bundle
@@ -113,3 +115,25 @@ def test_the_eligible_actions_are_computed_again(bundles: dict[str, Bundle]) -> 
     assert "eligible actions is [0, 1, 2, 3, 4, 5], the bundle gives [0, 2, 3, 5]" in found
     assert len(wrong(50, WITHOUT_TRA)) == len(wrong(150, bytes([0b000011]), bytes([0b000011]))) == 1
     assert check_eligible([], bundle, bundle.rules) == ([], [])
+
+
+def test_rules_whose_budget_was_used_up_are_those_of_the_record(tmp_path: Path) -> None:
+    rules = CHECKOUT.replace("until = 2026-11-20T12:00:00Z", "daily = 5")
+    tiny_score_bundle(tmp_path / "score", rules=BundleRules(rules))
+    bundle = Bundle.load(tmp_path / "score")
+    assert bundle.rules is not None and bundle.rules.rules[0].budget == "at most 5 a day"
+    row = np.asarray([[150, 12, 1, 1]], np.float32)
+    scored = bundle.score(row)
+    label = bundle.labels[int(scored.bands[0])]
+
+    def wrong(decision: str, fired: list[str], exhausted: list[str]) -> list[str]:
+        applied = AppliedRules(fired=[FiredRule(id=one) for one in fired], exhausted=exhausted)
+        record = DecisionRecord(
+            decision_id="d", features=row[0], decided_at_us=NOON_US, decision=decision, rules=applied
+        )
+        return [one.field for one in check_decisions([(1, record)], bundle, bundle.rules, scored.scores, [0])]
+
+    assert wrong("decline", ["large"], []) == []
+    assert wrong(label, [], ["large"]) == []
+    assert wrong(label, [], []) == ["decision"]
+    assert wrong("decline", ["large"], ["large"]) == ["decision"]

@@ -226,6 +226,54 @@ def test_every_decision_counts_once_over_logs_chunks_and_withdrawals(tmp_path: P
     assert steps and steps[-1][0] == steps[-1][1]
 
 
+EXPLORE = """
+name = "checkout"
+hit = "first"
+decisions = ["decline", "review", "approve"]
+[[rules]]
+id = "explore"
+when = "amount >= 200.0 && amount < 300.0"
+decision = "approve"
+daily = 3
+daily_amount = { of = "amount", most = 500 }
+[[rules]]
+id = "large"
+when = "amount >= 200.0"
+decision = "decline"
+"""
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_daily_budgets_are_those_of_one_server_for_each_log(
+    tmp_path: Path, fraud: Bundle, opened: bool
+) -> None:
+    def at(number: int, amount: float, day: int) -> bytes:
+        record = scored(fraud, number, amount, 12)
+        record.decision.decided_at_us += day * 86_400_000_000
+        return record.SerializeToString()
+
+    # The first day holds two payments of 250. The second one holds 200 and 290, and nothing after them.
+    days = [(250, 1), (250, 1), (250, 1), (200, 2), (290, 2), (250, 2), (210, 2), (20, 2)]
+    write_segment(tmp_path / "first", 1, 1, [at(number, *one) for number, one in enumerate(days)])
+    # Another server has budgets of its own, whenever its decisions were made.
+    write_segment(tmp_path / "second", 1, 1, [at(100 + number, 201, 0) for number in range(4)])
+    key = ReaderKey(X25519PrivateKey.generate()) if opened else None
+    result = backtest_rules(
+        [tmp_path / "first", tmp_path / "second"],
+        fraud,
+        compiled(fraud, EXPLORE),
+        reader_key=key,
+        examples=20,
+    )
+    assert result.exhausted == {"explore": 1 + 1 + 1 + 2}
+    assert result.hits == {"explore": 2 + 2 + 2, "large": 5}
+    declined = {
+        one for change in result.changes.values() if change.after == "decline" for one in change.examples
+    }
+    assert declined == {"d2", "d5", "d6", "d102", "d103"}
+    assert result.document()["exhausted"] == {"explore": 5}
+
+
 def test_erased_entities_are_left_out(tmp_path: Path, fraud: Bundle) -> None:
     records = [scored(fraud, at, 300, 12, entity=f"customer-{at % 2}") for at in range(6)]
     write_segment(tmp_path / "log", 1, 1, [record.SerializeToString() for record in records])

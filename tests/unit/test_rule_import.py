@@ -426,6 +426,8 @@ def test_an_exported_rule_is_total_where_zen_would_fail(directory: Path) -> None
     ("rule", "expected"),
     [
         ('when = "amount > 5.0"\nrollout = 50.0', '"rollout" has no form in JDM; remove it'),
+        ('when = "amount > 5.0"\ndaily = 5', '"daily" has no form in JDM; remove it'),
+        ('when = "amount > 5.0"\ndaily_amount = { of = "amount", most = 5 }', '"daily_amount" has no form'),
         ('when = "amount > 5.0"\nfrom = 2026-01-01', '"from" has no form in JDM; remove it'),
         ("when = 'int(amount) in list(\"l\")'", 'the function "int" is not supported'),
         ('when = "amount + age > 5.0"', "accept that with --doubles"),

@@ -123,12 +123,35 @@ class RuleInfo:
     restricts: bool
     """Whether the rule removes actions from the eligible ones."""
     line: int
+    daily: int | None
+    """The most requests of a UTC day that it decides."""
+    daily_amount: tuple[str, float] | None
+    """A number, and the greatest sum of it over these requests."""
+
+    @property
+    def budget(self) -> str:
+        """Its daily budget in a few words; empty if it has none."""
+        amount = self.daily_amount and {"of": self.daily_amount[0], "most": self.daily_amount[1]}
+        return ", ".join(written_budget({"daily": self.daily, "daily_amount": amount}))
 
     @property
     def effect(self) -> str:
         """What the rule writes, in a few words."""
         words = written_effects(vars(self))
         return ", ".join([*words, *(["restricts actions"] if self.restricts else [])]) or "none"
+
+
+def written_budget(rule: Mapping[str, Any]) -> list[str]:
+    """Return the daily budget of a rule, such as ``at most 500 a day``.
+
+    Args:
+        rule: The fields of a rule by name. A field that is left out or None is no limit.
+    """
+    daily, amount = rule.get("daily"), rule.get("daily_amount")
+    return [
+        *([] if daily is None else [f"at most {daily} a day"]),
+        *([] if amount is None else [f"at most {amount['most']:g} of {amount['of']} a day"]),
+    ]
 
 
 def written_effects(rule: Mapping[str, Any]) -> list[str]:
@@ -278,7 +301,15 @@ class CompiledRules:
         """Whether a rule is rolled out to a share of the requests, which depends on their ids."""
         return self._raw.needs_ids
 
-    def evaluate(self, rows: Rows, *, scores: Any, seconds: Any, ids: Sequence[str]) -> RuledRows:
+    def evaluate(
+        self,
+        rows: Rows,
+        *,
+        scores: Any,
+        seconds: Any,
+        ids: Sequence[str],
+        exhausted: Sequence[Sequence[str]] | None = None,
+    ) -> RuledRows:
         """Evaluate the rules on rows as a server does.
 
         Args:
@@ -286,6 +317,8 @@ class CompiledRules:
             scores: The bundle's scores ``[n]``; NaN where there is none. Ignored by an action bundle.
             seconds: Times of the requests in seconds since 1970, ``[n]``.
             ids: Ids of the requests, on which roll-outs depend.
+            exhausted: Ids of the rules of each row whose daily budgets are used up. Left out, budgets do not
+                apply.
 
         Raises:
             BundleError: An array has another shape.
@@ -304,6 +337,7 @@ class CompiledRules:
             within,
             bands,
             written,
+            None if exhausted is None else [list(one) for one in exhausted],
         )
         actions = self._actions
         packed = np.frombuffer(masks, np.uint8).reshape(count, (actions + 7) // 8)

@@ -196,6 +196,10 @@ def _show(result: RuleBacktest) -> None:
     ):
         if count:
             typer.echo(f"{count} {what}")
+    for rule, count in result.exhausted.items():
+        typer.echo(
+            f"{count} decisions without {rule}, whose daily budget was used up (one server for each log)"
+        )
     changes = sorted(result.changes.values(), key=lambda one: (not one.changed, -one.count))
     kinds = sorted({kind for change in changes for kind in change.known})
     rows = [

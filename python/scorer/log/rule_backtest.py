@@ -105,6 +105,8 @@ class RuleBacktest:
     """Groups whose rules contradicted each other, over all decisions."""
     changed_by: Counter[str] = field(default_factory=Counter)
     """Decisions that would be other ones, by the rules that have or had an effect on them."""
+    exhausted: Counter[str] = field(default_factory=Counter)
+    """Decisions on which each rule was inactive because its daily budget was used up."""
     withheld: int = 0
     """Decisions that were decided again without their sensitive features, which are not in the log."""
     fallbacks: int = 0
@@ -155,9 +157,11 @@ def backtest_rules(
 ) -> RuleBacktest:
     """Decide recorded decisions again with rules, and report the changes.
 
-    Scores are those of the log. Rules see the time and the id of the recorded decision. Two passes are made:
-    one collects outcomes, the other evaluates decisions in chunks on all processors. The memory is about 100
-    bytes per outcome and 34 bytes per decision, whose ids are compared to count each decision once.
+    Scores are those of the log. Daily budgets are those of one server for each log, in its order, and
+    begin at its first decision of the period. Rules see the time and the id of the recorded decision. Two
+    passes are made: one collects outcomes, the other evaluates decisions in chunks on all processors. The
+    memory is about 100 bytes per outcome and 34 bytes per decision, whose ids are compared to count each
+    decision once.
 
     Args:
         logs: Directories of the decision logs.
@@ -193,7 +197,7 @@ def backtest_rules(
         _use_recorded(replay, rules, stored)
     for number, directory in enumerate(logs):
         if reader_key is not None:
-            _add_opened(replay, directory, reader_key, advance)
+            _add_opened(replay, number, directory, reader_key, advance)
             continue
         gone = erased(directory)
         reader = bridge.LogReader(fspath(directory), 0)
@@ -231,14 +235,18 @@ def _report(reader: LogReader, advance: Advance | None) -> None:
 
 
 def _add_opened(
-    replay: RuleReplay, directory: str | PathLike[str], reader_key: ReaderKey, advance: Advance | None
+    replay: RuleReplay,
+    log: int,
+    directory: str | PathLike[str],
+    reader_key: ReaderKey,
+    advance: Advance | None,
 ) -> None:
     """Decide the decisions of a log again with their sensitive features, which are decrypted here."""
     from scorer.v1.log_pb2 import LogRecord
 
     entries = iter(scan(directory, kinds={"decision"}, advance=advance, reader_key=reader_key))
     while chunk := list(islice(entries, _OPENED)):
-        replay.add([LogRecord(decision=entry.record).SerializeToString() for entry in chunk])
+        replay.add(log, [LogRecord(decision=entry.record).SerializeToString() for entry in chunk])
 
 
 def _result(rules: list[str], bundle: Bundle, raw: Mapping[str, Any]) -> RuleBacktest:
@@ -249,6 +257,7 @@ def _result(rules: list[str], bundle: Bundle, raw: Mapping[str, Any]) -> RuleBac
         hits=Counter(raw["hits"]),
         hits_before=Counter(raw["hits_before"]),
         changed_by=Counter(raw["changed_by"]),
+        exhausted=Counter(raw["exhausted"]),
         recorded_lists=[
             RecordedList(name, version, f"sha256:{digest}" if version else "", *counted)
             for name, version, digest, *counted in raw["lists"]

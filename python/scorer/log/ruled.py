@@ -27,7 +27,7 @@ WITHOUT_RULES = "model"
 def evaluate(
     rules: CompiledRules, decisions: Sequence[DecisionRecord], scores: Any, *, seconds_before: int = 0
 ) -> RuledRows:
-    """Evaluate rules on recorded decisions, which have the features of the rules' bundle.
+    """Evaluate the rules of recorded decisions on them, without those whose daily budgets were used up.
 
     Args:
         rules: The rules.
@@ -40,6 +40,7 @@ def evaluate(
         scores=scores,
         seconds=[decision.decided_at_us // 1_000_000 - seconds_before for decision in decisions],
         ids=[decision.decision_id for decision in decisions],
+        exhausted=[decision.rules.exhausted for decision in decisions],
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scorer.bundle.rules import RULES, written_effects
+from scorer.bundle.rules import RULES, written_budget, written_effects
 from scorer.release.answers import RuleText
 
 _ACTIVE = ("from", "until", "snoozed_until")
@@ -39,6 +39,7 @@ def _rule(rule: Mapping[str, Any]) -> RuleText:
     active = [f"{name.replace('_', ' ')} {rule[name]}" for name in _ACTIVE if name in rule]
     if "rollout" in rule:
         active.append(f"{rule['rollout']:g} % of requests")
+    active += written_budget(rule)
     if rule.get("priority"):
         active.append(f"priority {rule['priority']}")
     if rule.get("enabled") is False:

@@ -39,7 +39,7 @@ from scorer.rule_exchange.translate import Translator
 
 MAX_EXCLUSIVE = 100
 """Greatest number of rules of a group with the hit policy "unique" or "any"."""
-_TIMED = ("from", "until", "snoozed_until", "rollout")
+_TIMED = ("from", "until", "snoozed_until", "rollout", "daily", "daily_amount")
 _COMPARISONS = ("==", "!=", "<=", ">=", "<", ">", "in ", "in[")
 
 _NEVER = Fixed(False)

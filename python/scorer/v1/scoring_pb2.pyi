@@ -358,6 +358,7 @@ class AppliedRules(_message.Message):
     ERRORS_FIELD_NUMBER: _builtins.int
     CONFLICTS_FIELD_NUMBER: _builtins.int
     LISTS_FIELD_NUMBER: _builtins.int
+    EXHAUSTED_FIELD_NUMBER: _builtins.int
     score: _builtins.float
     """Kind "score": the score within the caps and floors of the rules. The decision is
     that of a rule, or else of this score's band.
@@ -383,6 +384,12 @@ class AppliedRules(_message.Message):
         the rules saw them.
         """
 
+    @_builtins.property
+    def exhausted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Records of the log only: ids of the rules that were inactive because their daily
+        budget was used up, or did not hold this request.
+        """
+
     def __init__(
         self,
         *,
@@ -393,10 +400,11 @@ class AppliedRules(_message.Message):
         errors: _builtins.int = ...,
         conflicts: _builtins.int = ...,
         lists: _abc.Iterable[Global___ListRead] | None = ...,
+        exhausted: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicts", b"conflicts", "errors", b"errors", "fired", b"fired", "lists", b"lists", "queue", b"queue", "score", b"score", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicts", b"conflicts", "errors", b"errors", "exhausted", b"exhausted", "fired", b"fired", "lists", b"lists", "queue", b"queue", "score", b"score", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -91,7 +91,7 @@ fn functions_in_transforms_and_rules() {
     recipe.forests.values_mut().for_each(|model| model.num_features += 1);
     let bundle = recipe.draft().unwrap();
     let mut scratch = EvalScratch::new(&bundle);
-    let request = scorer_rules::Request { seconds: 0, id: b"" };
+    let request = scorer_rules::Request { seconds: 0, id: b"", exhausted: scorer_rules::Exhausted::NONE };
     let count = allocations(|| {
         for amount in [50.0, 150.0, f32::NAN] {
             let row = [amount, 0.0, 1.0];
@@ -333,7 +333,8 @@ floor = 0.6
     let recipe = score_recipe("fraud", 0.0).with_rules(text, &[("blocked", "string", "FR\n")]);
     let bundle = assemble(&recipe.build().unwrap()).unwrap();
     let mut scratch = EvalScratch::new(&bundle);
-    let request = scorer_rules::Request { seconds: 0, id: b"payment-1" };
+    let request =
+        scorer_rules::Request { seconds: 0, id: b"payment-1", exhausted: scorer_rules::Exhausted::NONE };
     let mut bands = Vec::with_capacity(4);
     let count = allocations(|| {
         for row in [[500.1, 2.0, 0.0], [1.0, 0.0, 0.0], [9001.0, f32::NAN, 1.0], [500.0, 1.0, f32::NAN]] {

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
+use crate::budgets::{BudgetUse, Budgets};
+use crate::bundles::Loaded;
 use crate::config::{CheckpointConfig, DurabilityClass, FallbackConfig, Kind, Mode};
 use crate::exposure::Exposure;
 use crate::rejection::Rejection;
@@ -28,6 +30,8 @@ pub struct Checkpoint {
     pub(crate) durability: DurabilityClass,
     pub(crate) fallback: Option<FallbackConfig>,
     pub(crate) exposure: Option<Exposure>,
+    /// The daily budgets of the rules of bundles that answer.
+    pub(crate) budgets: Budgets,
     /// The SLA.
     pub sla: Duration,
     /// Time, from the arrival of the request, within which the decision's record must be in the log.
@@ -144,9 +148,16 @@ impl Checkpoint {
             durability: config.durability(),
             fallback: config.fallback.clone(),
             exposure: config.caps.as_ref().map(Exposure::new),
+            budgets: Budgets::default(),
             sla: config.sla(),
             record_within: record_within(config.mode, config.sla()),
         }
+    }
+
+    /// What has been used of the daily budgets of a bundle's rules on the day of a time in seconds since 1970.
+    #[must_use]
+    pub fn budgets<'a>(&self, loaded: &'a Loaded, seconds: i64) -> Vec<BudgetUse<'a>> {
+        loaded.bundle.rules().map_or_else(Vec::new, |rules| self.budgets.uses(rules.set(), seconds))
     }
 }
 

@@ -9,6 +9,7 @@ mod answer;
 mod answered;
 mod answers;
 mod arrival;
+mod budgets;
 pub mod bundle_dir;
 mod bundles;
 mod checkpoint;
@@ -55,6 +56,7 @@ pub use answers::{
     Selected,
 };
 pub use arrival::{Arrival, RequestStep};
+pub use budgets::{BudgetUse, Budgets};
 pub use bundle_dir::Stages;
 pub use bundles::{
     ActionInfo, BoundLists, BundleListener, FaultedFunctions, FiredRule, FunctionCounters, ListError,

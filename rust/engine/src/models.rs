@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use loom::thread;
 use scorer_admission::Queue;
 
+use crate::budgets::Spent;
 use crate::idempotency::{Claimed, IdempotencyCache};
 use crate::pool::{Expire, Pool, Progress, Watchdog, Work};
 use crate::sync::{Condvar, Mutex};
@@ -205,4 +206,26 @@ fn block_on<F: Future>(future: F) -> F::Output {
         }
         thread::park();
     }
+}
+
+/// Three requests of two units each want five units of a budget. One of them gives its units back.
+#[test]
+fn a_budget_is_never_exceeded() {
+    bounded(3, || {
+        let limit = scorer_rules::AmountLimit { of: String::new(), most: 0.005 };
+        let budget = Arc::new(scorer_rules::Budget { decisions: Some(2), amount: Some(limit) });
+        let spent = Arc::new(Spent::default());
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (spent, budget) = (Arc::clone(&spent), Arc::clone(&budget));
+                thread::spawn(move || u64::from(spent.take(20_000, &budget, 2)))
+            })
+            .collect();
+        if spent.take(20_000, &budget, 2) {
+            spent.give_back(20_000, &budget, 2);
+        }
+        let taken: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+        assert!(taken <= 2);
+        assert_eq!(spent.used(20_000), (taken, 2 * taken));
+    });
 }

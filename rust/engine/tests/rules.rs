@@ -341,3 +341,140 @@ fn panics_in_rules_open_the_breaker_of_the_bundle() {
     }
     panic!("the breaker stays closed");
 }
+
+const EXPLORING: &str = r#"
+name = "checkout"
+hit = "first"
+decisions = ["decline", "review", "approve"]
+
+[[rules]]
+id = "explore"
+when = "amount >= 400.0 && amount < 600.0"
+decision = "approve"
+daily = 3
+daily_amount = { of = "amount", most = 1400.0 }
+"#;
+
+/// A world whose score bundle has these rules.
+fn exploring(rules: &str, change: impl FnOnce(&mut Value)) -> World {
+    let world = empty_world(change);
+    install(&world, 1, rules);
+    world
+}
+
+fn install(world: &World, version: u64, rules: &str) {
+    let name = format!("fraud{version}");
+    let fraud = world.load(&score_recipe(&name, 0.0).with_rules(rules, &[]).build().unwrap());
+    world.publish(version, &fraud, &world.action);
+}
+
+fn label(world: &World, id: &str, amount: f32) -> String {
+    world.score(id, amount).unwrap().value.label.to_string()
+}
+
+/// What is used of the budgets of the score's rules: decisions, then amounts.
+fn used(world: &World) -> Vec<f64> {
+    let lanes = world.engine.lanes();
+    let (at, lane) = lanes.all().find(|(_, lane)| lane.loaded.kind == Kind::Score).unwrap();
+    let seconds = world.engine.clock.unix_us().div_euclid(1_000_000);
+    world.engine.checkpoints.at(at).budgets(&lane.loaded, seconds).iter().map(|budget| budget.used).collect()
+}
+
+#[test]
+fn a_rule_decides_until_its_daily_budget_is_used_up() {
+    let world = exploring(EXPLORING, |_| ());
+    assert_eq!(used(&world), [0.0, 0.0]);
+    for (id, amount, expected) in [
+        ("a", 500.0, "approve"),
+        ("b", 700.0, "review"),
+        ("a", 500.0, "approve"), // A retry is the same request.
+        ("c", 500.0, "approve"),
+        ("d", 500.0, "review"), // 1500 would be more than the amount.
+        ("e", 400.0, "approve"),
+        ("f", 400.0, "review"),
+    ] {
+        assert_eq!(label(&world, id, amount), expected, "{id}");
+    }
+    assert_eq!(used(&world), [3.0, 1400.0]);
+    let exhausted: Vec<(String, Vec<String>)> = world
+        .decisions()
+        .into_iter()
+        .map(|record| (record.decision_id, record.rules.unwrap().exhausted))
+        .collect();
+    let explore = vec!["explore".to_owned()];
+    let expected =
+        [("a", vec![]), ("b", vec![]), ("c", vec![]), ("d", explore.clone()), ("e", vec![]), ("f", explore)];
+    assert_eq!(exhausted, expected.map(|(id, rules)| (id.to_owned(), rules)));
+    assert_eq!(hits(&world, Kind::Score), [3]);
+
+    // Another bundle with the rule has what is left, by its own limit. A rule with another id has a budget of its own.
+    install(&world, 2, &EXPLORING.replace("daily = 3", "daily = 4").replace("1400.0", "5000.0"));
+    assert_eq!((label(&world, "g", 500.0), label(&world, "h", 500.0)), ("approve".into(), "review".into()));
+    assert_eq!(used(&world), [4.0, 1900.0]);
+    install(&world, 3, &EXPLORING.replace("\"explore\"", "\"explore_2\""));
+    assert_eq!((label(&world, "i", 500.0), used(&world)), ("approve".into(), vec![1.0, 500.0]));
+    install(&world, 4, EXPLORING);
+    assert_eq!((label(&world, "j", 400.0), used(&world)), ("review".into(), vec![4.0, 1900.0]));
+}
+
+#[test]
+fn a_request_that_a_rule_does_not_decide_uses_none_of_its_budget() {
+    let world = exploring(EXPLORING, |_| ());
+    world.engine.faults.set("a", Fault::RulesPanic);
+    assert_eq!(label(&world, "a", 500.0), "review");
+    world.engine.assume_cost(FRAUD, Duration::from_secs(3600));
+    let answer = world.score("b", 500.0).unwrap().value;
+    assert_eq!(
+        (&*answer.label, ids(&answer.rules), used(&world)),
+        ("review", vec!["explore"], vec![0.0, 0.0])
+    );
+    // Another rule decides.
+    let stricter = "\n[[rules]]\nid = \"strict\"\nwhen = \"amount > 450.0\"\ndecision = \"decline\"\n";
+    let both = format!("{}{stricter}", EXPLORING.replace("hit = \"first\"", "hit = \"collect\""));
+    let world = exploring(&both, |_| ());
+    let answer = world.score("a", 500.0).unwrap().value;
+    assert_eq!((&*answer.label, ids(&answer.rules)), ("decline", vec!["explore", "strict"]));
+    assert_eq!(used(&world), [0.0, 0.0]);
+    assert_eq!((label(&world, "b", 420.0), used(&world)), ("approve".into(), vec![1.0, 420.0]));
+}
+
+#[test]
+fn a_request_is_taken_from_all_budgets_or_from_none() {
+    let second =
+        "\n[[rules]]\nid = \"other\"\nwhen = \"amount >= 500.0\"\ndecision = \"approve\"\ndaily = 1\n";
+    let both = format!("{}{second}", EXPLORING.replace("hit = \"first\"", "hit = \"collect\""));
+    let world = exploring(&both, |_| ());
+    let fired = |id: &str, amount: f32| {
+        let answer = world.score(id, amount).unwrap().value;
+        answer.rules.fired().map(|rule| rule.id.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (fired("a", 500.0), used(&world)),
+        (vec!["explore".into(), "other".into()], vec![1.0, 500.0, 1.0])
+    );
+    // The second budget does not hold the request, which is decided by the first rule alone.
+    assert_eq!((fired("b", 500.0), used(&world)), (vec!["explore".into()], vec![2.0, 1000.0, 1.0]));
+}
+
+#[test]
+fn rows_of_a_batch_use_budgets_and_a_rejected_batch_does_not() {
+    let batch = |world: &World, rows: &[f32]| {
+        let rows = DenseRows(3, rows.iter().flat_map(|amount| [*amount, 0.0, 0.0]).collect());
+        let query = BatchQuery { checkpoint: FRAUD, request_id: "b".to_owned(), entity: "", rows };
+        let batch = world.run(world.engine.score_batch(&now(), query))?.value;
+        Ok::<_, Rejection>(
+            batch.rows.iter().map(|row| batch.labels[row.label].to_string()).collect::<Vec<_>>(),
+        )
+    };
+    let world = exploring(EXPLORING, |_| ());
+    assert_eq!(
+        batch(&world, &[400.0, 400.0, 5.0, 400.0, 400.0]).unwrap(),
+        ["approve", "approve", "approve", "approve", "review"]
+    );
+    assert_eq!(used(&world), [3.0, 1200.0]);
+    // The last row has no answer, so the others are not given.
+    let world = exploring(EXPLORING, |settings| settings["checkpoints"][FRAUD]["fallback"] = json!(null));
+    world.engine.faults.set("b", Fault::Panic);
+    assert!(batch(&world, &[400.0, 400.0]).is_err());
+    assert_eq!(used(&world), [0.0, 0.0]);
+}

@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use scorer_rules::{
-    Actions, Environment, KeySet, ListKey, ListKind, Lists, Outcome, Program, Request, RuleSet, Scratch,
-    Source, Type, Value,
+    Actions, Environment, Exhausted, KeySet, ListKey, ListKind, Lists, Outcome, Program, Request, RuleSet,
+    Scratch, Source, Type, Value,
 };
 
 const NAMES: [(&str, Type); 6] = [
@@ -95,7 +95,7 @@ fn rule_set(text: &str, bytes: &[u8], environment: &Environment, lists: &Lists) 
         }
     };
     let mut decision = set.start();
-    let request = Request { seconds: 1_780_000_000, id: bytes };
+    let request = Request { seconds: 1_780_000_000, id: bytes, exhausted: Exhausted::NONE };
     let mut results = Vec::new();
     for _ in 0..2 {
         fill(set.program(), decision.values(), bytes, false);

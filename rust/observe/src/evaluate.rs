@@ -15,7 +15,7 @@ use scorer_engine::{
 };
 use scorer_os::sched::thread_cpu_time;
 use scorer_proto::v1::{DecisionRecord, ObservationRecord};
-use scorer_rules::Request;
+use scorer_rules::{Exhausted, Request};
 use serde_json::json;
 
 use crate::counters::Failure;
@@ -167,7 +167,8 @@ impl Evaluator {
         requested.clone_from(eligible);
         let (bundle, id) = (&loaded.bundle, job.id.as_bytes());
         // Rules see the time of the answer, so that those of two equal bundles have equal results.
-        let request = Request { seconds: job.answered_at_us.div_euclid(1_000_000), id };
+        let request =
+            Request { seconds: job.answered_at_us.div_euclid(1_000_000), id, exhausted: Exhausted::NONE };
         let until = Limited { began: thread_cpu_time(), asked: Cell::new(0) };
         let result = catch_unwind(AssertUnwindSafe(|| {
             #[cfg(feature = "fault-injection")]
@@ -261,7 +262,10 @@ impl Evaluator {
         to.rules = match (result, eval.ruling()) {
             (Ok(out), Some(ruling)) => {
                 let within = if let Out::Score { within, .. } = out { *within } else { 0.0 };
-                Some(rules_of_record(&Ruled::of(ruling, within, lists.as_deref()), &loaded.shape))
+                Some(rules_of_record(
+                    &Ruled::of(ruling, within, lists.as_deref(), Exhausted::NONE),
+                    &loaded.shape,
+                ))
             }
             _ => None,
         };

@@ -336,7 +336,7 @@ mod tests {
         let actions = Actions::new(0, Vec::new()).unwrap();
         let set = RuleSet::compile(RULES, &environment, &actions, ListKey::new([1; 16])).unwrap();
         let lists = Lists::new(ListKey::new([1; 16]), &environment);
-        let request = Request { seconds: 0, id: b"" };
+        let request = Request { seconds: 0, id: b"", exhausted: crate::Exhausted::NONE };
         let mut prepared = Vec::new();
         let mut fill = |at: usize, values: &mut Scratch| {
             values.set_double(amount, [10.0, 90.0, f64::NAN][at]);

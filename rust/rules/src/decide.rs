@@ -2,6 +2,7 @@
 
 use std::hash::Hasher as _;
 
+use crate::budget::Exhausted;
 use crate::code::{Cell, UNKNOWN};
 use crate::conflicts::effect;
 use crate::lists::Lists;
@@ -10,19 +11,22 @@ use crate::ruleset::{Group, Part, RuleSet, Step};
 use crate::source::HitPolicy;
 use crate::value::ErrorKind;
 
-/// What does not come from names: the time and the request's id.
+/// What does not come from names: the time, the request's id and the budgets that are used up.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// Seconds since 1970, for the dates of rules.
     pub seconds: i64,
     /// The id, for roll-outs: the same id is always in or out.
     pub id: &'a [u8],
+    /// The daily budgets that are used up. Their rules are inactive.
+    pub exhausted: Exhausted,
 }
 
 /// What became of one rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleState {
-    /// The rule is not enabled, not in its time, or the request is not in its roll-out.
+    /// The rule is not enabled, not in its time, its daily budget is used up, or the request is not in its
+    /// roll-out.
     Inactive,
     /// The condition is false.
     False,
@@ -254,11 +258,16 @@ impl RuleSet {
 impl Part {
     /// Whether the rule is active whatever the request is.
     pub(crate) fn is_always_active(&self) -> bool {
-        self.rollout.is_none() && (self.window.from, self.window.until) == (i64::MIN, i64::MAX)
+        self.rollout.is_none()
+            && self.budget.is_none()
+            && (self.window.from, self.window.until) == (i64::MIN, i64::MAX)
     }
 
     pub(crate) fn is_active(&self, request: Request<'_>) -> bool {
-        if request.seconds < self.window.from || request.seconds >= self.window.until {
+        if request.seconds < self.window.from
+            || request.seconds >= self.window.until
+            || self.budget.is_some_and(|budget| request.exhausted.contains(budget))
+        {
             return false;
         }
         self.rollout.is_none_or(|limit| {

@@ -11,6 +11,7 @@
 
 mod actions;
 mod block;
+mod budget;
 mod check;
 mod code;
 mod conflicts;
@@ -38,6 +39,7 @@ mod table;
 mod value;
 
 pub use actions::{Actions, ActionsError};
+pub use budget::{AmountLimit, Budget, Exhausted, PER_UNIT, day_of};
 pub use cost::{CostSettings, Costly, Costs, PartCost, Spread};
 pub use custom::{Calls, FunctionSpec, Functions};
 pub use decide::{Decision, Request, RuleState};

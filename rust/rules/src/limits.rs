@@ -22,6 +22,8 @@ pub const MAX_EXPRESSIONS: usize = 20_000;
 pub const MAX_RULES: usize = 2_000;
 /// Bytes that a compiled regular expression may take.
 pub const MAX_REGEX_BYTES: usize = 1 << 20;
+/// Rules of one set that have a daily budget.
+pub const MAX_BUDGETS: usize = 64;
 /// Keys of one named list.
 pub const MAX_KEYS: usize = 100_000_000;
 /// Instructions that the calls of declared functions of one program may execute together, if all of them run.

@@ -6,16 +6,19 @@ use siphasher::sip::SipHasher13;
 use toml::Spanned;
 
 use crate::actions::Actions;
+use crate::budget::{AmountLimit, Budget, Budgeted};
 use crate::check::{Typed, check, join};
 use crate::conflicts::{Checked, conflicts};
 use crate::environment::{Environment, Slot, Type, check_name};
 use crate::fault::{Fault, position};
-use crate::limits::{MAX_EXPRESSIONS, MAX_RULES};
+use crate::limits::{MAX_BUDGETS, MAX_EXPRESSIONS, MAX_RULES};
 use crate::lists::ListKey;
 use crate::order::order;
 use crate::parser::{Expr, ExprKind, parse};
 use crate::program::Program;
-use crate::source::{File, HitPolicy, RuleSource, TableSource, ValueSource, parse_file, place, seconds};
+use crate::source::{
+    DailyAmount, File, HitPolicy, RuleSource, TableSource, ValueSource, parse_file, place, seconds,
+};
 use crate::table;
 
 /// What a rule writes and how it is described.
@@ -39,6 +42,8 @@ pub struct Rule {
     pub priority: i64,
     /// Whether it removes actions from the eligible ones.
     pub restricts: bool,
+    /// What it may decide on one UTC day.
+    pub budget: Option<Budget>,
     /// Line of the file where the rule or row begins, from 1.
     pub line: u32,
     /// Column of that line in characters, from 1.
@@ -54,6 +59,8 @@ pub struct RuleSet {
     pub(crate) parts: Vec<Part>,
     pub(crate) groups: Vec<Group>,
     pub(crate) steps: Vec<Step>,
+    /// The rules with a daily budget.
+    pub(crate) budgets: Vec<Budgeted>,
     /// The decisions, the strictest first.
     pub(crate) decisions: Vec<String>,
     pub(crate) queues: Vec<String>,
@@ -75,6 +82,8 @@ pub(crate) struct Part {
     pub(crate) window: Window,
     /// Requests whose hash is below it are in the roll-out; `None` means all.
     pub(crate) rollout: Option<u64>,
+    /// Its place among the rules with a daily budget.
+    pub(crate) budget: Option<usize>,
     /// Makes the roll-outs of rules independent.
     pub(crate) hasher: SipHasher13,
 }
@@ -86,6 +95,10 @@ pub(crate) struct Variant {
     pub(crate) expression: usize,
     pub(crate) removed: Vec<u64>,
 }
+
+/// The greatest limits of a daily budget.
+const MOST_DECISIONS: u64 = 1_000_000_000;
+const MOST_AMOUNT: f64 = 100_000_000_000.0;
 
 /// When a rule is active, in seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -287,7 +300,9 @@ impl<'a> Compiler<'a> {
                 id: draft.rule.id.clone(),
                 at: draft.at,
                 conditions,
-                always: draft.window == Window::ALWAYS && draft.rollout.is_none(),
+                always: draft.window == Window::ALWAYS
+                    && draft.rollout.is_none()
+                    && draft.rule.budget.is_none(),
                 literally_true: draft.terms.iter().all(|term| term.parsed.kind == ExprKind::Bool(true)),
                 rule: draft.rule.clone(),
             });
@@ -311,6 +326,16 @@ impl<'a> Compiler<'a> {
                 return None;
             }
         };
+        let mut budgets: Vec<Budgeted> = Vec::new();
+        let places: Vec<Option<usize>> = (0_u16..)
+            .zip(&drafts)
+            .map(|(rule, draft)| {
+                let budget = draft.rule.budget.as_ref()?;
+                let of = budget.amount.as_ref().and_then(|limit| self.environment.slot(&limit.of));
+                budgets.push(Budgeted { rule, of: of.map(|slot| (slot, self.environment.kind(slot))) });
+                Some(budgets.len() - 1)
+            })
+            .collect();
         let index = |known: &[String], value: &Option<String>| {
             let at = known.iter().position(|known| Some(known) == value.as_ref())?;
             u16::try_from(at).ok()
@@ -319,13 +344,15 @@ impl<'a> Compiler<'a> {
             .iter()
             .zip(variants)
             .zip(slots)
-            .map(|((draft, variants), slot)| Part {
+            .zip(places)
+            .map(|(((draft, variants), slot), budget)| Part {
                 slot,
                 variants,
                 decision: index(&decisions, &draft.rule.decision),
                 queue: index(&self.queues, &draft.rule.queue),
                 window: draft.window,
                 rollout: draft.rollout.map(|percent| (percent / 100.0 * 2_f64.powi(64)) as u64),
+                budget,
                 hasher: key.salted(&[file.name.get_ref().as_bytes(), draft.rule.id.as_bytes()]),
             })
             .collect();
@@ -346,6 +373,7 @@ impl<'a> Compiler<'a> {
             parts,
             groups,
             steps,
+            budgets,
             decisions,
             queues: std::mem::take(&mut self.queues),
             actions: self.actions.all(),
@@ -392,6 +420,13 @@ impl<'a> Compiler<'a> {
                 twice.push((draft.rule.id.clone(), draft.at));
             }
         }
+        let with_budget = drafts.iter().filter(|draft| draft.rule.budget.is_some()).count();
+        if with_budget > MAX_BUDGETS {
+            let problem = format!(
+                "{with_budget} rules have a daily budget, more than {MAX_BUDGETS}; remove \"daily\" and \"daily_amount\" from some"
+            );
+            self.fault("", (1, 1), problem);
+        }
         for (id, at) in twice {
             self.fault(&id, at, "two rules have this id; rename one of them");
         }
@@ -434,6 +469,7 @@ impl<'a> Compiler<'a> {
             *rollout.get_ref()
         });
         let window = self.window(id, source);
+        let (budget, of_amount) = self.budget(source);
         let mut removed: Option<Vec<u64>> = None;
         for (selection, keep) in [(&source.remove, false), (&source.keep, true)] {
             let Some(selection) = selection else { continue };
@@ -472,20 +508,14 @@ impl<'a> Compiler<'a> {
             source: source.source.clone(),
             priority: source.priority,
             restricts: removed.is_some() || on_action,
+            budget,
             line: at.0,
             column: at.1,
         };
         self.check_effect(&rule, at);
-        let parsed = parsed?;
-        (self.faults.len() == before).then(|| Draft {
-            rule,
-            at,
-            terms: vec![Term { parsed, origin: Origin::Text(&source.when) }],
-            removed,
-            on_action,
-            window,
-            rollout,
-        })
+        let mut terms = vec![Term { parsed: parsed?, origin: Origin::Text(&source.when) }];
+        terms.extend(of_amount);
+        (self.faults.len() == before).then(|| Draft { rule, at, terms, removed, on_action, window, rollout })
     }
 
     /// Whether an expression reads a factor of the action. Such a rule may not write anything else.
@@ -512,6 +542,50 @@ impl<'a> Compiler<'a> {
         if !value.is_finite() {
             self.fault(id, at, format!("{name} is not a finite number; correct it"));
         }
+    }
+
+    /// The daily budget of a rule, and the condition that it needs: the number that is added up is there and not
+    /// negative.
+    fn budget(&mut self, source: &'a RuleSource) -> (Option<Budget>, Option<Term<'a>>) {
+        let (RuleSource { daily, daily_amount, decision, .. }, id) = (source, source.id.get_ref());
+        let at = daily.as_ref().map(|daily| self.at(daily));
+        let Some(at) = at.or_else(|| Some(self.at(&daily_amount.as_ref()?.of))) else { return (None, None) };
+        if decision.is_none() {
+            let problem = "a daily budget counts the requests whose decision the rule writes; add a decision, or remove \"daily\" and \"daily_amount\"";
+            self.fault(id, at, problem);
+        }
+        let decisions = daily.as_ref().map(|daily| {
+            let number = u64::try_from(*daily.get_ref()).unwrap_or(0);
+            if !(1..=MOST_DECISIONS).contains(&number) {
+                let problem = format!(
+                    "daily is the greatest number of requests of a UTC day, from 1 to {MOST_DECISIONS}; correct it, or use enabled = false for none"
+                );
+                self.fault(id, at, problem);
+            }
+            number
+        });
+        let (amount, term) = daily_amount.as_ref().map(|amount| self.amount_limit(id, amount)).unzip();
+        (Some(Budget { decisions, amount }), term.flatten())
+    }
+
+    fn amount_limit(&mut self, id: &str, amount: &'a DailyAmount) -> (AmountLimit, Option<Term<'a>>) {
+        let (of, most) = (amount.of.get_ref(), *amount.most.get_ref());
+        if !(most > 0.0 && most <= MOST_AMOUNT) {
+            let problem = format!(
+                "most is the greatest sum of a UTC day, above 0 and at most {MOST_AMOUNT}; correct it, or use enabled = false for none"
+            );
+            self.fault(id, self.at(&amount.most), problem);
+        }
+        let named = parse(of).is_ok_and(|parsed| matches!(parsed.kind, ExprKind::Name(_)));
+        let term = parse(&format!("{of} >= 0.0")).ok().filter(|_| named);
+        if term.is_none() {
+            let problem = format!(
+                "of is the name of a number, and {of:?} is none; define it in [[values]] and name it"
+            );
+            self.fault(id, self.at(&amount.of), problem);
+        }
+        let term = term.map(|parsed| Term { parsed, origin: Origin::Cell(amount.of.span().start) });
+        (AmountLimit { of: of.clone(), most }, term)
     }
 
     fn window(&mut self, id: &str, source: &RuleSource) -> Window {
@@ -628,6 +702,7 @@ impl<'a> Compiler<'a> {
                 source: None,
                 priority: 0,
                 restricts: false,
+                budget: None,
                 line: at.0,
                 column: at.1,
             };

@@ -71,7 +71,18 @@ pub(crate) struct RuleSource {
     pub(crate) until: Option<Spanned<Datetime>>,
     pub(crate) snoozed_until: Option<Spanned<Datetime>>,
     pub(crate) rollout: Option<Spanned<f64>>,
+    /// The most requests of a UTC day that the rule decides.
+    pub(crate) daily: Option<Spanned<i64>>,
+    pub(crate) daily_amount: Option<DailyAmount>,
     pub(crate) enabled: Option<bool>,
+}
+
+/// The most of the sum of a number over the requests of a UTC day that a rule decides.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DailyAmount {
+    pub(crate) of: Spanned<String>,
+    pub(crate) most: Spanned<f64>,
 }
 
 /// Values of factors. An action is selected if it has one of the values of each factor.

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use scorer_rules::{
-    Actions, CostSettings, Costly, Costs, Environment, ListKey, Lists, Request, RuleSet, Type,
+    Actions, CostSettings, Costly, Costs, Environment, Exhausted, ListKey, Lists, Request, RuleSet, Type,
 };
 
 const KEY: [u8; 16] = [3; 16];
@@ -42,7 +42,7 @@ fn measure(
         |at, values| {
             filled.push(at);
             values.set_double(amount, at as f64);
-            Request { seconds: 0, id: b"" }
+            Request { seconds: 0, id: b"", exhausted: Exhausted::NONE }
         },
         settings,
         || {

@@ -7,7 +7,7 @@ mod support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use scorer_rules::{Actions, Decision, ListKey, Program, Request, RuleSet, Source, Type};
+use scorer_rules::{Actions, Decision, Exhausted, ListKey, Program, Request, RuleSet, Source, Type};
 use support::{Dialect, Random, environment, generate, lists, render, set, values};
 
 thread_local! {
@@ -136,7 +136,8 @@ rows = [["< 1.0", "'DE'", "A", 1], [">= 1.0", "-", "B", 2]]
         for number in 0..200_i64 {
             set_values(&set, &mut decision, &values(&mut random));
             let count = allocations(|| {
-                let request = Request { seconds: number << 24, id: &number.to_le_bytes() };
+                let request =
+                    Request { seconds: number << 24, id: &number.to_le_bytes(), exhausted: Exhausted::NONE };
                 set.evaluate(&mut decision, &lists, request);
                 applied += decision.applied().len();
                 std::hint::black_box((set.decision(&decision), set.queue(&decision), decision.score(0.3)));
@@ -145,8 +146,9 @@ rows = [["< 1.0", "'DE'", "A", 1], [">= 1.0", "-", "B", 2]]
         }
         assert!(applied > 50, "{hit}: {applied}");
         let mut rows = set.start_rows();
-        let requests: Vec<Request<'_>> =
-            (0..64).map(|number| Request { seconds: number << 24, id: b"payment" }).collect();
+        let requests: Vec<Request<'_>> = (0..64)
+            .map(|number| Request { seconds: number << 24, id: b"payment", exhausted: Exhausted::NONE })
+            .collect();
         let count = allocations(|| {
             while rows.push() {}
             set.evaluate_rows(&mut rows, &lists, &requests, |_, decision| {

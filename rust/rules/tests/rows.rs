@@ -3,7 +3,7 @@
 
 mod support;
 
-use scorer_rules::{Actions, Decision, ListKey, Request, Rows, RuleSet, Type};
+use scorer_rules::{Actions, Decision, Exhausted, ListKey, Request, Rows, RuleSet, Type};
 use support::{Dialect, Random, environment, generate, lists, render, values};
 
 /// A rule set of random conditions, with every hit policy, values, dates, roll-outs and rules that remove actions.
@@ -92,6 +92,7 @@ fn many_requests_have_the_results_of_each() {
             let requests: Vec<Request<'_>> = ids
                 .iter()
                 .map(|id| Request {
+                    exhausted: Exhausted::NONE,
                     seconds: 1_780_000_000 + random.below(40_000_000) as i64,
                     id: id.as_bytes(),
                 })
@@ -132,7 +133,7 @@ fn a_full_block_takes_no_other_request() {
     assert!(rows.is_full() && !rows.push());
     // A request without a time and an id is ignored.
     let mut seen = 0;
-    let requests = [Request { seconds: 0, id: b"" }; 3];
+    let requests = [Request { seconds: 0, id: b"", exhausted: Exhausted::NONE }; 3];
     set.evaluate_rows(&mut rows, &lists(&environment), &requests, |_, _| seen += 1);
     assert_eq!((seen, rows.len()), (3, 0));
 }

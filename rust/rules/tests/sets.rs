@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use scorer_rules::{
-    Actions, Decision, Environment, ErrorKind, KeySet, ListKey, ListKind, Lists, Request, RuleSet, RuleState,
-    Type,
+    Actions, Decision, Environment, ErrorKind, Exhausted, KeySet, ListKey, ListKind, Lists, Request, RuleSet,
+    RuleState, Type,
 };
 
 const KEY: [u8; 16] = [3; 16];
@@ -56,7 +56,16 @@ fn at(set: &RuleSet, values: &[(&str, f64)], seconds: i64, id: &[u8]) -> Decisio
         decision.values().set_double(slot, *value);
     }
     let lists = Lists::new(ListKey::new(KEY), &environment());
-    set.evaluate(&mut decision, &lists, Request { seconds, id });
+    set.evaluate(&mut decision, &lists, Request { seconds, id, exhausted: Exhausted::NONE });
+    decision
+}
+
+/// Evaluates without the rules whose daily budgets are used up.
+fn without(set: &RuleSet, values: &[(&str, f64)], exhausted: &[&str]) -> Decision {
+    let mut decision = run(set, values);
+    let exhausted = set.exhausted(exhausted.iter().copied());
+    let lists = Lists::new(ListKey::new(KEY), &environment());
+    set.evaluate(&mut decision, &lists, Request { seconds: 1_800_000_000, id: b"order-1", exhausted });
     decision
 }
 
@@ -230,7 +239,7 @@ reason = "C"
     decision.values().set_int(count, 0);
     decision.values().set_key(environment.slot("card").unwrap(), key.text("4711"));
     let lists = Lists::new(key, &environment);
-    let request = Request { seconds: 0, id: b"x" };
+    let request = Request { seconds: 0, id: b"x", exhausted: Exhausted::NONE };
     set.evaluate(&mut decision, &lists, request);
     let expected =
         [RuleState::Error(ErrorKind::DivisionByZero), RuleState::Error(ErrorKind::NoList), RuleState::Fired];
@@ -319,7 +328,7 @@ rows = [
         values.set_double(environment.slot("amount").unwrap(), amount);
         values.set_text(environment.slot("country").unwrap(), set.program().text_id(country));
         values.set_int(environment.slot("count").unwrap(), count);
-        set.evaluate(&mut decision, &lists, Request { seconds: 0, id: b"" });
+        set.evaluate(&mut decision, &lists, Request { seconds: 0, id: b"", exhausted: Exhausted::NONE });
         assert_eq!(applied(&set, &decision), Vec::from_iter(rule));
         assert_eq!((set.decision(&decision), decision.cap()), (result, cap));
     }
@@ -370,6 +379,105 @@ fn roll_outs() {
     assert!(both.abs_diff(250) < 77, "{both}: the roll-outs are independent");
 }
 
+const EXPLORING: &str = r#"
+hit = "first"
+
+[[values]]
+name = "twice"
+is = "2.0 * amount"
+
+[[rules]]
+id = "plain"
+when = "amount > 900.0"
+decision = "review"
+
+[[rules]]
+id = "explore"
+when = "score >= 0.8"
+decision = "approve"
+daily = 500
+daily_amount = { of = "twice", most = 5000 }
+
+[[rules]]
+id = "explore_more"
+when = "score >= 0.8 && count >= 0"
+decision = "approve"
+daily_amount = { of = "count", most = 10.5 }
+
+[[rules]]
+id = "high"
+when = "score >= 0.8"
+decision = "decline"
+
+[[tables]]
+id = "after"
+inputs = ["rules.explore"]
+outputs = ["reason"]
+rows = [["true", "explored"]]
+"#;
+
+#[test]
+fn a_rule_whose_daily_budget_is_used_up_is_as_if_it_were_not_there() {
+    let set = set(EXPLORING);
+    assert_eq!(set.budgets().collect::<Vec<_>>(), [1, 2]);
+    let budget = set.rules()[1].budget.clone().unwrap();
+    assert_eq!((budget.decisions, budget.amount.unwrap().thousandths()), (Some(500), 5_000_000));
+    let values = [("score", 0.9), ("amount", 19.99)];
+    let decision = without(&set, &values, &[]);
+    assert_eq!(applied(&set, &decision), ["explore", "after.row1"]);
+    // 2 * 19.99 in thousandths.
+    assert_eq!((set.charge(0, &decision), set.charge(1, &decision)), (Some(39_980), None));
+    let decision = without(&set, &values, &["explore", "unknown", "high"]);
+    assert_eq!((decision.states()[1], set.decision(&decision)), (RuleState::Inactive, Some("decline")));
+    assert_eq!(applied(&set, &decision), ["high"], "rules that read it see that it did not fire");
+    assert_eq!((set.charge(0, &decision), set.charge(1, &decision)), (None, None));
+    // Several rows at once have the same results.
+    let mut rows = set.start_rows();
+    let requests = [&[][..], &["explore"]].map(|ids: &[&str]| {
+        for (name, value) in values {
+            rows.values().set_double(set.program().environment().slot(name).unwrap(), value);
+        }
+        rows.push();
+        Request { seconds: 0, id: b"", exhausted: set.exhausted(ids.iter().copied()) }
+    });
+    let mut decisions = Vec::new();
+    let lists = Lists::new(ListKey::new(KEY), &environment());
+    set.evaluate_rows(&mut rows, &lists, &requests, |_, one| {
+        decisions.push(set.decision(one).unwrap().to_owned());
+    });
+    assert_eq!(decisions, ["approve", "decline"]);
+}
+
+#[test]
+fn a_budget_is_charged_if_its_rule_wrote_the_decision() {
+    let set = set(&EXPLORING.replace("hit = \"first\"", "hit = \"collect\""));
+    let decision = run(&set, &[("score", 0.9), ("amount", 10.0)]);
+    assert!(applied(&set, &decision).contains(&"explore"));
+    assert_eq!((set.decision(&decision), set.charge(0, &decision)), (Some("decline"), None));
+    assert_eq!(set.charge(9, &decision), None);
+}
+
+#[test]
+fn a_number_that_a_budget_adds_up_has_to_be_there_and_not_negative() {
+    let set = set(EXPLORING);
+    let explore = |amount: &[(&str, f64)]| {
+        let values: Vec<_> = [("score", 0.9)].iter().chain(amount).copied().collect();
+        let decision = run(&set, &values);
+        (decision.states()[1], set.charge(0, &decision))
+    };
+    assert_eq!(explore(&[]), (RuleState::Unknown, None));
+    assert_eq!(explore(&[("amount", -1.0)]), (RuleState::False, None));
+    assert_eq!(explore(&[("amount", 0.0)]), (RuleState::Fired, Some(0)));
+    assert_eq!(explore(&[("amount", 0.0001)]), (RuleState::Fired, Some(1)), "rounded up");
+    assert_eq!(explore(&[("amount", 600.0)]), (RuleState::Fired, Some(1_200_000)));
+    // An int is added up as well.
+    let mut decision = run(&set, &[("score", 0.9)]);
+    decision.values().set_int(set.program().environment().slot("count").unwrap(), 7);
+    let request = Request { seconds: 0, id: b"", exhausted: set.exhausted(["explore"]) };
+    set.evaluate(&mut decision, &Lists::new(ListKey::new(KEY), &environment()), request);
+    assert_eq!((set.decision(&decision), set.charge(1, &decision)), (Some("approve"), Some(7000)));
+}
+
 /// The memory of another set gives no result, and no panic.
 #[test]
 fn memory_of_another_set() {
@@ -377,9 +485,9 @@ fn memory_of_another_set() {
     let small = set("[[rules]]\nid = \"r\"\nwhen = \"true\"\nreason = \"R\"\n");
     let lists = Lists::new(ListKey::new(KEY), &environment());
     let mut decision = small.start();
-    large.evaluate(&mut decision, &lists, Request { seconds: 0, id: b"" });
+    large.evaluate(&mut decision, &lists, Request { seconds: 0, id: b"", exhausted: Exhausted::NONE });
     assert_eq!((decision.applied(), decision.states()), (&[][..], &[RuleState::Inactive][..]));
-    small.evaluate(&mut decision, &lists, Request { seconds: 0, id: b"" });
+    small.evaluate(&mut decision, &lists, Request { seconds: 0, id: b"", exhausted: Exhausted::NONE });
     assert_eq!(decision.applied(), [0]);
 }
 
@@ -428,6 +536,38 @@ fn refused_with_place_and_remedy() {
         (rule("when = \"night\"\ncap = nan"), "cap is not a finite number"),
         (rule("when = \"night\"\ncap = 0.2\nfloor = 0.3"), "floor 0.3 is above cap 0.2"),
         (rule("when = \"night\"\nrollout = 100.0"), "rollout is a percentage between 0 and 100"),
+        (
+            rule("when = \"night\"\ndecision = \"review\"\ndaily = 0"),
+            "rule \"r\", line 7, column 9: daily is the greatest number of requests of a UTC day, from 1 to 1000000000",
+        ),
+        (rule("when = \"night\"\ndecision = \"review\"\ndaily = -3"), "daily is the greatest number"),
+        (rule("when = \"night\"\ndecision = \"review\"\ndaily = 2.5"), "line 7, column 9: invalid type"),
+        (
+            rule("when = \"night\"\nreason = \"R\"\ndaily = 5"),
+            "a daily budget counts the requests whose decision the rule writes; add a decision",
+        ),
+        (
+            rule("when = \"night\"\ndecision = \"review\"\ndaily_amount = { of = \"amount\", most = 0 }"),
+            "most is the greatest sum of a UTC day, above 0",
+        ),
+        (
+            rule("when = \"night\"\ndecision = \"review\"\ndaily_amount = { of = \"amont\", most = 1 }"),
+            "line 7, column 23: unknown name \"amont\"; the nearest name is \"amount\"",
+        ),
+        (
+            rule("when = \"night\"\ndecision = \"review\"\ndaily_amount = { of = \"night\", most = 1 }"),
+            "line 7, column 23: >= has no overload for bool and double",
+        ),
+        (
+            rule(
+                "when = \"night\"\ndecision = \"review\"\ndaily_amount = { of = \"2.0 * amount\", most = 1 }",
+            ),
+            "of is the name of a number, and \"2.0 * amount\" is none; define it in [[values]] and name it",
+        ),
+        (
+            rule("when = \"night\"\ndecision = \"review\"\ndaily_amount = { of = \"amount\" }"),
+            "missing field `most`",
+        ),
         (rule("when = \"night\"\nfrom = 2026-01-01T00:00:00"), "from has no time zone"),
         (rule("when = \"night\"\nfrom = 2026-01-02\nuntil = 2026-01-01"), "the rule is never active"),
         (
@@ -553,6 +693,18 @@ fn accepted() {
     let narrow_first = "hit = \"first\"\n[[rules]]\nid = \"a\"\nwhen = \"amount > 9.0\"\n[[rules]]\nid = \"b\"\nwhen = \"amount > 5.0\"\n[[rules]]\nid = \"c\"\nwhen = \"amount > 5.0 || night\"\n";
     set(narrow_first);
     // A rule for a part of the requests does not make a later one useless.
+    // A rule with a budget does not make those below it superfluous, because it is not always active.
+    let budget = "hit = \"first\"\n[[rules]]\nid = \"a\"\nwhen = \"amount > 5.0\"\ndecision = \"approve\"\ndaily = 1\n[[rules]]\nid = \"b\"\nwhen = \"amount > 9.0\"\n";
+    assert_eq!(set(budget).rules().len(), 2);
+    let many: String = (0..65)
+        .map(|at| {
+            format!(
+                "[[rules]]\nid = \"r{at}\"\nwhen = \"amount > {at}.0\"\ndecision = \"approve\"\ndaily = 1\n"
+            )
+        })
+        .collect();
+    let faults = compile(&format!("name = \"checkout\"\ndecisions = [\"approve\"]\n{many}")).unwrap_err();
+    assert!(faults.contains("65 rules have a daily budget, more than 64"), "{faults}");
     let partial = "hit = \"first\"\n[[rules]]\nid = \"a\"\nwhen = \"amount > 5.0\"\nrollout = 10.0\n[[rules]]\nid = \"b\"\nwhen = \"amount > 9.0\"\n";
     set(partial);
 }

@@ -50,7 +50,7 @@ pub use rollout::LoadFor;
 pub use run::Addresses;
 pub use scorer_engine::PrivacyConfig;
 pub use scorer_engine::{
-    CapsConfig, CheckpointConfig, Condition, DurabilityClass, FallbackConfig, Kind, Lane, LaneTable,
+    Budgets, CapsConfig, CheckpointConfig, Condition, DurabilityClass, FallbackConfig, Kind, Lane, LaneTable,
     ListError, ListReport, LoadError, LoadReport, LogSettings, Mode, ObserveLane, OnCap, Op, Refuse, Stages,
     SwapError, UnloadError, WarmUpReport, bundle_dir, verify_list, with_versions,
 };

@@ -47,6 +47,8 @@ _KEYS: Final = {
     "until": "end of its effect, excluded",
     "snoozed_until": "end of its pause",
     "rollout": "per cent of the requests",
+    "daily": "most requests of a UTC day",
+    "daily_amount": "most of the sum of a number on a UTC day",
     "enabled": "true or false",
 }
 

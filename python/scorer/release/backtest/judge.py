@@ -43,6 +43,10 @@ def run(job: Job, report: ReportProgress) -> Result:
         notes.append(
             f"The rules of {found.rules.uncounted:,} decisions are not counted: too many combinations."
         )
+    if unlimited := found.rules.unlimited:
+        notes.append(
+            f"Daily budgets do not apply in a backtest. Rules that have one: {', '.join(unlimited)}."
+        )
     return replace(result, rules=found.rules.report.document(), notes=notes)
 
 

@@ -54,12 +54,14 @@ class RuleEffects:
         measured: Values by the name of the gates' metric.
         metrics: Values for display, by name: `live`, `candidate`, `difference`, `low`, `high`.
         uncounted: Decisions whose rules are not in the report, because their combinations are too many.
+        unlimited: Rules of both bundles that have a daily budget, which does not apply here.
     """
 
     report: RuleBacktest
     measured: dict[str, Measured]
     metrics: dict[str, dict[str, float | None]] = field(default_factory=dict)
     uncounted: int = 0
+    unlimited: tuple[str, ...] = ()
 
 
 class RuleSides:
@@ -157,7 +159,12 @@ class RuleSides:
         counted = codes >= 0
         self._count_rules(report, codes[counted], (before != after)[counted])
         uncounted = int((~counted).sum())
-        return RuleEffects(report, *self._measure(rows, before, after, approve), uncounted)
+        with_budget = {
+            rule.id for bundle in self._bundles if bundle.rules for rule in bundle.rules.rules if rule.budget
+        }
+        return RuleEffects(
+            report, *self._measure(rows, before, after, approve), uncounted, tuple(sorted(with_budget))
+        )
 
     # --- inside ---
 

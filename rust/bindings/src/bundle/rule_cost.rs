@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
-use scorer_rules::{CostSettings, Costly, PartCost, Request, Spread};
+use scorer_rules::{CostSettings, Costly, Exhausted, PartCost, Request, Spread};
 
 use super::buffers::copy_in;
 use super::{RuleSet, failed};
@@ -76,7 +76,7 @@ fn split<'a>(
     Ok(each
         .map(|(((row, score), seconds), id)| {
             let known = Some(*score).filter(|score| !score.is_nan());
-            (row, known, Request { seconds: *seconds, id: id.as_bytes() })
+            (row, known, Request { seconds: *seconds, id: id.as_bytes(), exhausted: Exhausted::NONE })
         })
         .collect())
 }

@@ -10,14 +10,15 @@ use pyo3::types::PyBytes;
 use scorer_core::bundle::{self as core, ElementType, ListFiles, ListSource};
 use scorer_core::policy::{Action, ActionCatalogue, Mask, Salt};
 use scorer_core::schema::{FeatureSpec, Schema};
-use scorer_rules::{Fault, Lists, Request};
+use scorer_rules::{Exhausted, Fault, Lists, Request};
 
 use super::buffers::{copy_in, copy_out};
 use super::{Bundle, failed};
 
 /// A fault: the rule's id, line, column, and the problem with its remedy.
 type Found = (String, u32, u32, String);
-/// A rule: id, decision, reason, source, queue, cap, floor, priority, whether it restricts actions, and its line.
+/// A rule: id, decision, reason, source, queue, cap, floor, priority, whether it restricts actions, its line, and its
+/// daily budget: the most decisions, and the number that is added up with the greatest sum.
 type Described = (
     String,
     Option<String>,
@@ -29,6 +30,8 @@ type Described = (
     i64,
     bool,
     u32,
+    Option<u64>,
+    Option<(String, f64)>,
 );
 /// The result on one row: the rules with an effect, the numbers of unknown, failed and contradicting ones, and the set
 /// of functions that had no result.
@@ -173,6 +176,7 @@ impl RuleSet {
     #[getter]
     fn rules_in_order(&self) -> PyResult<Vec<Described>> {
         let describe = |rule: &scorer_rules::Rule| {
+            let amount = rule.budget.as_ref().and_then(|budget| budget.amount.as_ref());
             (
                 rule.id.clone(),
                 rule.decision.clone(),
@@ -184,6 +188,8 @@ impl RuleSet {
                 rule.priority,
                 rule.restricts,
                 rule.line,
+                rule.budget.as_ref().and_then(|budget| budget.decisions),
+                amount.map(|limit| (limit.of.clone(), limit.most)),
             )
         };
         Ok(self.rules()?.rules().iter().map(describe).collect())
@@ -222,7 +228,7 @@ impl RuleSet {
             let (mut entries, mut totals) = (0_u32, (0_u64, 0_u64, 0_u64));
             let all = rows.chunks_exact(width).zip(&seconds).enumerate().map(|(at, (row, seconds))| {
                 let id = ids.as_ref().map_or(&b""[..], |ids| ids[at].as_bytes());
-                (row, None, Request { seconds: *seconds, id })
+                (row, None, Request { seconds: *seconds, id, exhausted: Exhausted::NONE })
             });
             rules.evaluate_all(lists, all, |_, decision| {
                 for rule in decision.applied() {
@@ -249,8 +255,9 @@ impl RuleSet {
     /// the score within caps and floors and the band to the outputs of a score bundle, and returns what was applied to
     /// each row and, for an action bundle, one mask per row of the eligible actions that the rules allow.
     ///
-    /// `written` is 1 where a rule wrote the decision.
-    #[pyo3(signature = (rows, scores, seconds, ids, within, bands, written))]
+    /// `written` is 1 where a rule wrote the decision. `exhausted` are the rules of each row whose daily budgets were
+    /// used up; without it, budgets do not apply.
+    #[pyo3(signature = (rows, scores, seconds, ids, within, bands, written, exhausted = None))]
     #[expect(clippy::too_many_arguments, reason = "the columns of the rows and of the results")]
     fn evaluate<'py>(
         &self,
@@ -262,6 +269,7 @@ impl RuleSet {
         within: PyBuffer<f64>,
         bands: PyBuffer<u32>,
         written: PyBuffer<u32>,
+        exhausted: Option<Vec<Vec<String>>>,
     ) -> PyResult<(Vec<Applied>, Bound<'py, PyBytes>)> {
         let rules = self.rules()?;
         let rows = copy_in(py, &rows, "rows")?;
@@ -271,9 +279,10 @@ impl RuleSet {
             || rows.len() != ids.len() * width
             || scores.len() != ids.len()
             || seconds.len() != ids.len()
+            || exhausted.as_ref().is_some_and(|exhausted| exhausted.len() != ids.len())
         {
             return Err(failed(format!(
-                "rows, scores and seconds: {} ids need as many rows of {width} values; give one of each per row",
+                "rows, scores, seconds and exhausted: {} ids need as many rows of {width} values; give one of each per row",
                 ids.len()
             )));
         }
@@ -284,9 +293,14 @@ impl RuleSet {
             let mut columns: (Vec<f64>, Vec<u32>, Vec<u32>) = Default::default();
             let mut masks = Vec::new();
             let known = |score: f64| Some(score).filter(|score| !score.is_nan());
-            let all = rows.chunks_exact(width).zip(&ids).zip(&scores).zip(&seconds).map(
-                |(((row, id), score), seconds)| {
-                    (row, known(*score), Request { seconds: *seconds, id: id.as_bytes() })
+            let without = |at: usize| match exhausted.as_ref().and_then(|of_rows| of_rows.get(at)) {
+                Some(ids) => rules.set().exhausted(ids.iter().map(String::as_str)),
+                None => Exhausted::NONE,
+            };
+            let all = rows.chunks_exact(width).zip(&ids).zip(&scores).zip(&seconds).enumerate().map(
+                |(at, (((row, id), score), seconds))| {
+                    let (seconds, exhausted) = (*seconds, without(at));
+                    (row, known(*score), Request { seconds, id: id.as_bytes(), exhausted })
                 },
             );
             rules.evaluate_all(lists, all, |at, decision| {

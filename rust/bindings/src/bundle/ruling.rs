@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use scorer_core::bundle::{self as core, EvalError, EvalScratch, RuledScore};
 use scorer_core::policy::Mask;
-use scorer_rules::Request;
+use scorer_rules::{Exhausted, Request};
 
 use super::buffers::{copy_in, copy_out};
 use super::failed;
@@ -135,7 +135,7 @@ impl Ruling {
         work: impl FnOnce(Request<'_>, &mut EvalScratch) -> Result<T, EvalError>,
     ) -> Result<T, String> {
         let id = self.ids.as_ref().map_or(Ok(""), |ids| ids.id(at))?;
-        let request = Request { seconds: self.seconds, id: id.as_bytes() };
+        let request = Request { seconds: self.seconds, id: id.as_bytes(), exhausted: Exhausted::NONE };
         match catch_unwind(AssertUnwindSafe(|| work(request, scratch))) {
             Ok(result) => result.map_err(|error| error.to_string()),
             Err(_) => {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use scorer_rules::Request;
+use scorer_rules::{Exhausted, Request};
 
 use super::times::nanos_of;
 use super::{Bundle, EvalError, EvalScratch, GoldenRow};
@@ -67,7 +67,7 @@ pub fn measure(
         timed: Vec::new(),
         nodes: bundles.iter().map(|(bundle, _)| nodes(bundle)).collect(),
     };
-    let request = Request { seconds, id: ID.as_bytes() };
+    let request = Request { seconds, id: ID.as_bytes(), exhausted: Exhausted::NONE };
     let began = Instant::now();
     for pass in 0..=MOST_PASSES {
         // Each kind is the first one in every other pass.

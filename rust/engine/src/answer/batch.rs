@@ -132,8 +132,13 @@ impl Batch<'_> {
         // Taken once, so that all rows see the same versions.
         let lists = engine.lists.of(loaded);
         let mut rows = Vec::with_capacity(evaluated.len());
-        for (at, (row, evaluated)) in self.values.chunks_exact(self.width).zip(evaluated).enumerate() {
-            let (mut score, fallback) = decide::or_static(self.context, loaded, row, evaluated)?;
+        // A batch that is rejected uses no budget of a rule, so all rows have an answer before rules are evaluated.
+        let rows_of_values = || self.values.chunks_exact(self.width);
+        let answers = rows_of_values()
+            .zip(evaluated)
+            .map(|(row, evaluated)| decide::or_static(self.context, loaded, row, evaluated))
+            .collect::<Result<Vec<_>, Rejection>>()?;
+        for (at, (row, (mut score, fallback))) in rows_of_values().zip(answers).enumerate() {
             let (ruled, failed) = self.ruled(at, row, lists.as_deref(), &mut score);
             let fallback = fallback.or(failed).or(instead);
             if let Some(reason) = fallback {

@@ -150,6 +150,7 @@ pub fn rules(ruled: &Ruled, shape: &Shape) -> AppliedRules {
         errors: ruled.errors,
         conflicts: ruled.conflicts,
         lists: ruled.lists().iter().map(list_read).collect(),
+        exhausted: ruled.exhausted(shape).map(|rule| rule.id.clone()).collect(),
     }
 }
 

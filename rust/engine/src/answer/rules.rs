@@ -9,7 +9,7 @@ use std::time::Instant;
 use scorer_admission::Evaluation;
 use scorer_core::bundle::{EvalError, EvalScratch, RuledScore};
 use scorer_core::policy::Mask;
-use scorer_rules::Request;
+use scorer_rules::{Exhausted, Request};
 
 use super::evaluate::{self, BundleMemory, Failed};
 use super::{RequestContext, decide};
@@ -45,30 +45,54 @@ pub(crate) fn of_score(
         Band::Fallback | Band::BeyondCaps => None,
     };
     let given = score.score;
-    let request = request(context.engine, id);
+    let band_before = score.band;
+    // The place of a fallback's decision among the labels; `None` if it is not one of them.
+    let fallback = match band_before {
+        Band::Of(_) => None,
+        Band::Fallback | Band::BeyondCaps => {
+            let label = decide::label(context.checkpoint, loaded, band_before);
+            loaded.labels.iter().position(|known| *known == label)
+        }
+    };
+    // Whether the decision of the rules is that of the answer.
+    let decides = |ruled: RuledScore, eval: &EvalScratch| match band_before {
+        Band::Of(_) => true,
+        Band::Fallback | Band::BeyondCaps => {
+            changes(loaded, ruled.score, given, eval) && fallback.is_some_and(|place| ruled.band > place)
+        }
+    };
+    let mut request = request(context.engine, id);
+    let (set, budgets) = (rules.set(), &context.checkpoint.budgets);
+    let has_budgets = set.budgets().len() > 0;
+    if has_budgets {
+        request.exhausted = budgets.exhausted(set, request.seconds);
+    }
     let ruled = guarded(context.engine, loaded, id, eval, |eval| {
-        loaded.bundle.apply_rules_with(lists.map(|bound| &bound.lists), row, of_model, request, eval)?;
-        loaded.bundle.ruled_score(given, eval).ok_or(EvalError::Scratch)
+        loop {
+            loaded.bundle.apply_rules_with(lists.map(|bound| &bound.lists), row, of_model, request, eval)?;
+            let ruled = loaded.bundle.ruled_score(given, eval).ok_or(EvalError::Scratch)?;
+            let decides = decides(ruled, eval);
+            if !has_budgets || !decides {
+                return Ok((ruled, decides, request.exhausted));
+            }
+            // A budget that does not hold the request makes its rule inactive, so this ends.
+            match budgets.take(set, eval.ruling().ok_or(EvalError::Scratch)?, request.seconds) {
+                Ok(()) => return Ok((ruled, decides, request.exhausted)),
+                Err(full) => request.exhausted.add(full),
+            }
+        }
     });
-    let RuledScore { score: within, band } = match ruled {
+    let (RuledScore { score: within, band }, decides, exhausted) = match ruled {
         Ok(ruled) => ruled,
         Err(failed) => {
             let result = Ruled::failed(rules.rules().len(), given);
             return (Some(result), without_rules(context, loaded, row, failed, score));
         }
     };
-    match score.band {
-        Band::Of(_) => score.band = Band::Of(band),
-        Band::Fallback | Band::BeyondCaps => {
-            let label = decide::label(context.checkpoint, loaded, score.band);
-            let given = loaded.labels.iter().position(|known| *known == label);
-            let changed = changes(loaded, within, score.score, eval);
-            if changed && given.is_some_and(|given| band > given) {
-                score.band = Band::Of(band);
-            }
-        }
+    if decides {
+        score.band = Band::Of(band);
     }
-    (counted(loaded, lists, eval, within), None)
+    (counted(loaded, lists, eval, within, exhausted), None)
 }
 
 /// Replaces the model's score by the checkpoint's static answer, if its decision is stricter or cannot be compared.
@@ -124,7 +148,7 @@ pub(crate) fn of_actions(
     });
     match restricted {
         Ok(some_left) => {
-            *ruled = counted(loaded, lists, eval, 0.0);
+            *ruled = counted(loaded, lists, eval, 0.0, request.exhausted);
             if some_left { Ok(()) } else { Err(Failed::nothing_allowed(loaded)) }
         }
         Err(failed) => {
@@ -136,7 +160,11 @@ pub(crate) fn of_actions(
 }
 
 fn request<'a>(engine: &Engine, id: &'a str) -> Request<'a> {
-    Request { seconds: engine.clock.unix_us().div_euclid(1_000_000), id: id.as_bytes() }
+    Request {
+        seconds: engine.clock.unix_us().div_euclid(1_000_000),
+        id: id.as_bytes(),
+        exhausted: Exhausted::NONE,
+    }
 }
 
 /// Runs `work`, which evaluates the rules. A panic counts in the bundle's breaker. The working memory is usable after a
@@ -172,8 +200,14 @@ fn guarded<T>(
     Err(Failed::of_rules(defect))
 }
 
-fn counted(loaded: &Loaded, lists: Option<&BoundLists>, eval: &EvalScratch, score: f64) -> Option<Ruled> {
-    let ruled = Ruled::of(eval.ruling()?, score, lists);
+fn counted(
+    loaded: &Loaded,
+    lists: Option<&BoundLists>,
+    eval: &EvalScratch,
+    score: f64,
+    exhausted: Exhausted,
+) -> Option<Ruled> {
+    let ruled = Ruled::of(eval.ruling()?, score, lists, exhausted);
     loaded.rules.count(&ruled);
     Some(ruled)
 }

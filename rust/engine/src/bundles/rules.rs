@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use scorer_core::bundle::{Bundle, FunctionSet};
-use scorer_rules::Decision;
+use scorer_rules::{Decision, Exhausted};
 
 use super::Shape;
 use super::bound::{BoundLists, ListRead};
@@ -21,6 +21,8 @@ pub struct FiredRule {
     pub source: String,
     /// The review queue that it selects; may be empty.
     pub queue: String,
+    /// Whether the rule has a daily budget.
+    pub has_budget: bool,
 }
 
 /// Describes the rules of a bundle in the order of their numbers.
@@ -32,6 +34,7 @@ pub(super) fn describe(bundle: &Bundle) -> Vec<FiredRule> {
         reason: text(&rule.reason),
         source: text(&rule.source),
         queue: text(&rule.queue),
+        has_budget: rule.budget.is_some(),
     };
     rules.iter().map(rule).collect()
 }
@@ -51,6 +54,8 @@ pub struct Ruled {
     pub conflicts: u32,
     /// The functions of the bundle that had no result in a condition.
     pub faulted: FunctionSet,
+    /// The daily budgets that were used up.
+    pub exhausted: Exhausted,
     /// The external lists that the bundle declares, as they were; absent if it declares none.
     lists: Option<Arc<[ListRead]>>,
 }
@@ -58,7 +63,7 @@ pub struct Ruled {
 impl Ruled {
     /// Takes the result of an evaluation. It allocates memory only if a rule had an effect.
     #[must_use]
-    pub fn of(decision: &Decision, score: f64, lists: Option<&BoundLists>) -> Ruled {
+    pub fn of(decision: &Decision, score: f64, lists: Option<&BoundLists>, exhausted: Exhausted) -> Ruled {
         Ruled {
             applied: Some(decision.applied()).filter(|applied| !applied.is_empty()).map(Arc::from),
             score,
@@ -66,6 +71,7 @@ impl Ruled {
             errors: decision.errors(),
             conflicts: decision.conflicts(),
             faulted: FunctionSet::of_bits(decision.failed_functions()),
+            exhausted,
             lists: lists.map(|bound| Arc::clone(&bound.read)),
         }
     }
@@ -79,8 +85,8 @@ impl Ruled {
     /// The result if the evaluation failed: none of the rules had an effect, because none has a value.
     pub(crate) fn failed(rules: usize, score: f64) -> Ruled {
         let errors = u32::try_from(rules).unwrap_or(u32::MAX);
-        let faulted = FunctionSet::default();
-        Ruled { applied: None, score, unknown: 0, errors, conflicts: 0, faulted, lists: None }
+        let (faulted, exhausted) = (FunctionSet::default(), Exhausted::NONE);
+        Ruled { applied: None, score, unknown: 0, errors, conflicts: 0, faulted, exhausted, lists: None }
     }
 
     /// Numbers of the rules that had an effect, ascending.
@@ -92,6 +98,13 @@ impl Ruled {
     /// The rules that had an effect.
     pub fn fired<'a>(&'a self, shape: &'a Shape) -> impl Iterator<Item = &'a FiredRule> {
         self.applied().iter().filter_map(|number| shape.rules.get(usize::from(*number)))
+    }
+
+    /// The rules whose daily budgets were used up.
+    pub fn exhausted<'a>(&self, shape: &'a Shape) -> impl Iterator<Item = &'a FiredRule> {
+        let exhausted = self.exhausted;
+        let with_budget = shape.rules.iter().filter(|rule| rule.has_budget);
+        with_budget.enumerate().filter(move |(place, _)| exhausted.contains(*place)).map(|(_, rule)| rule)
     }
 
     /// The review queue that the rules selected; empty if none.

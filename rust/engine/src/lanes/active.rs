@@ -258,6 +258,7 @@ fn compile(
             .get(&digest)
             .ok_or_else(|| reject(format!("bundle {digest} is not loaded; load it first")))?;
         check_fit(&checkpoint.config, &loaded).map_err(reject)?;
+        open_budgets(checkpoint, &loaded);
         up_to += lane.share;
         compiled.push(ActiveLane::new(loaded, &lane.name, version, lane.share, up_to));
     }
@@ -271,7 +272,15 @@ fn compile(
 fn previous(table: &LaneTable, checkpoint: &Checkpoint, store: &Store) -> Option<ActiveLane> {
     let loaded = store.get(&table.previous.get(&checkpoint.name)?.parse().ok()?)?;
     check_fit(&checkpoint.config, &loaded).ok()?;
+    open_budgets(checkpoint, &loaded);
     Some(ActiveLane::new(loaded, PREVIOUS, table.version, 0.0, 0.0))
+}
+
+/// Begins to count the daily budgets of the bundle's rules before it answers.
+fn open_budgets(checkpoint: &Checkpoint, loaded: &Loaded) {
+    if let Some(rules) = loaded.bundle.rules() {
+        checkpoint.budgets.open(rules);
+    }
 }
 
 /// Checks that a bundle can answer at a checkpoint, including its static answers and caps.

@@ -134,6 +134,10 @@ pub struct AppliedRules {
     /// the rules saw them.
     #[prost(message, repeated, tag = "7")]
     pub lists: ::prost::alloc::vec::Vec<ListRead>,
+    /// Records of the log only: ids of the rules that were inactive because their daily
+    /// budget was used up, or did not hold this request.
+    #[prost(string, repeated, tag = "8")]
+    pub exhausted: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// A version of an external list.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -6,8 +6,8 @@ mod random;
 use std::time::{Duration, Instant};
 
 use scorer_rules::{
-    Actions, Decision, Environment, ListKey, Lists, Request, Rows, RuleSet, RuleState, Scratch, Slot, TextId,
-    Type,
+    Actions, Decision, Environment, Exhausted, ListKey, Lists, Request, Rows, RuleSet, RuleState, Scratch,
+    Slot, TextId, Type,
 };
 
 pub(crate) use random::Random;
@@ -120,7 +120,11 @@ impl Ours {
     /// Sets the values of a request, evaluates all rules and returns how many fired.
     pub(crate) fn run(&mut self, row: &Row) -> usize {
         fill(self.decision.values(), &self.slots, &self.countries, row);
-        self.set.evaluate(&mut self.decision, &self.lists, Request { seconds: 0, id: b"order" });
+        self.set.evaluate(
+            &mut self.decision,
+            &self.lists,
+            Request { seconds: 0, id: b"order", exhausted: Exhausted::NONE },
+        );
         self.decision.applied().len()
     }
 
@@ -130,7 +134,7 @@ impl Ours {
             fill(self.rows.values(), &self.slots, &self.countries, row);
             self.rows.push();
         }
-        let requests = [Request { seconds: 0, id: b"order" }; Rows::CAPACITY];
+        let requests = [Request { seconds: 0, id: b"order", exhausted: Exhausted::NONE }; Rows::CAPACITY];
         let mut fired = 0;
         self.set.evaluate_rows(&mut self.rows, &self.lists, &requests, |_, decision| {
             fired += decision.applied().len();

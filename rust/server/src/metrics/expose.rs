@@ -11,7 +11,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use scorer_engine::{
-    Checkpoint, CheckpointCounters as Decisions, Histogram, LoadErrorKind, Loaded, NodeTime, resident,
+    BudgetUse, Checkpoint, CheckpointCounters as Decisions, Histogram, LoadErrorKind, Loaded, NodeTime,
+    resident,
 };
 use scorer_http::Limit;
 use scorer_proto::CODE_NAMES;
@@ -325,8 +326,44 @@ fn rules(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
             counter(&mut family, &labels, count)?;
         }
     }
+    budgets(services, encoder)
+}
+
+/// Adds what is used and left of the daily budgets of rules, which lanes of a checkpoint share. The limit is that of
+/// the bundle that answers most requests among those with the rule.
+fn budgets(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let engine = &services.engine;
+    let table = engine.lanes();
+    let seconds = engine.clock.unix_us().div_euclid(1_000_000);
+    let mut lanes: Vec<_> = table.all().collect();
+    lanes.sort_by(|(at, one), (other_at, other)| at.cmp(other_at).then(other.share.total_cmp(&one.share)));
+    let mut uses: Vec<(&str, BudgetUse<'_>)> = Vec::new();
+    for (at, lane) in lanes {
+        let checkpoint = engine.checkpoints.at(at);
+        for budget in checkpoint.budgets(&lane.loaded, seconds) {
+            let same = |(name, known): &(&str, BudgetUse<'_>)| {
+                *name == checkpoint.name && (known.rule, known.of) == (budget.rule, budget.of)
+            };
+            if !uses.iter().any(same) {
+                uses.push((&checkpoint.name, budget));
+            }
+        }
+    }
+    for (name, help, value) in [
+        ("rule_budget_used", "Part of a rule's daily budget that is used on this UTC day", USED),
+        ("rule_budget_remaining", "Part of a rule's daily budget that is left on this UTC day", REMAINING),
+    ] {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (checkpoint, budget) in &uses {
+            let labels = [("checkpoint", *checkpoint), ("rule", budget.rule), ("of", budget.of)];
+            ConstGauge::new(value(budget)).encode(family.encode_family(&labels)?)?;
+        }
+    }
     Ok(())
 }
+
+const USED: fn(&BudgetUse<'_>) -> f64 = |budget| budget.used;
+const REMAINING: fn(&BudgetUse<'_>) -> f64 = |budget| (budget.most - budget.used).max(0.0);
 
 /// The digest of a bundle without `sha256:`, shortened to 12 digits.
 fn short(loaded: &Loaded) -> &str {

@@ -52,6 +52,7 @@ fn rules(given: &GivenRules) -> Option<wire::AppliedRules> {
         errors: ruled.errors,
         conflicts: ruled.conflicts,
         lists: Vec::new(),
+        exhausted: Vec::new(),
     })
 }
 

@@ -19,7 +19,8 @@ use pyo3::types::{PyBytes, PyDict};
 use scorer_core::bundle::{Bundle, Kind, Rules};
 use scorer_proto::v1::log_record::Record;
 use scorer_proto::v1::{DecisionRecord, LogRecord};
-use scorer_rules::{Decision, Lists, Request};
+use scorer_rules::{Decision, Exhausted, Lists, Request};
+use scorer_server::Budgets;
 
 use self::chunk::{Answer, Chosen, Chunk, Entry, Filter, Piece};
 use self::lists::{RecordedLists, Version, read_alike, versions_in};
@@ -52,6 +53,8 @@ struct State {
     /// Chunks whose memory is used for the next batch.
     spare: Vec<Chunk>,
     lists: RecordedLists,
+    /// The log that decisions are read from, and what they have used of the daily budgets of the rules.
+    budgets: (Option<usize>, Budgets),
 }
 
 /// What is compared, and how.
@@ -129,11 +132,14 @@ impl RuleReplay {
         enter(py, || self.read_decisions(log, reader, salt, &erased))
     }
 
-    /// Decides decisions again that the caller has read: encoded `LogRecord`s without withdrawn and erased ones.
-    fn add(&self, py: Python<'_>, records: Vec<Bound<'_, PyBytes>>) -> PyResult<()> {
+    /// Decides decisions of a log again that the caller has read: encoded `LogRecord`s without withdrawn and erased ones.
+    fn add(&self, py: Python<'_>, log: usize, records: Vec<Bound<'_, PyBytes>>) -> PyResult<()> {
         let mut batch = Batch::default();
         records.iter().for_each(|record| batch.push(0, record.as_bytes()));
-        enter(py, || self.replay(None, &batch, "", &HashSet::new()))
+        enter(py, || {
+            self.use_budgets_of(log);
+            self.replay(None, &batch, "", &HashSet::new())
+        })
     }
 
     /// Returns what was counted.
@@ -156,10 +162,14 @@ impl RuleReplay {
         let ids = rules.iter().map(|rule| rule.id.as_str());
         let counted = ids.zip(&tally.rules).chain(tally.removed.iter().map(|(id, hits)| (id.as_str(), hits)));
         let (hits, hits_before, changed_by) = (PyDict::new(py), PyDict::new(py), PyDict::new(py));
+        let exhausted = PyDict::new(py);
         for (rule, counts) in counted {
-            for (by_rule, count) in
-                [(&hits, counts.now), (&hits_before, counts.before), (&changed_by, counts.changed)]
-            {
+            for (by_rule, count) in [
+                (&hits, counts.now),
+                (&hits_before, counts.before),
+                (&changed_by, counts.changed),
+                (&exhausted, counts.exhausted),
+            ] {
                 if count > 0 {
                     by_rule.set_item(rule, count)?;
                 }
@@ -168,6 +178,7 @@ impl RuleReplay {
         out.set_item("hits", hits)?;
         out.set_item("hits_before", hits_before)?;
         out.set_item("changed_by", changed_by)?;
+        out.set_item("exhausted", exhausted)?;
         let changes: Vec<_> = tally
             .changes
             .iter()
@@ -204,6 +215,14 @@ impl RuleReplay {
 impl RuleReplay {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins the daily budgets of rules again for each log, which is that of one server.
+    fn use_budgets_of(&self, log: usize) {
+        let mut state = self.lock();
+        if state.budgets.0 != Some(log) {
+            state.budgets = (Some(log), Budgets::default());
+        }
     }
 
     fn read_outcomes(&self, reader: &LogReader) -> Result<bool, Failure> {
@@ -264,6 +283,7 @@ impl RuleReplay {
         if batch.sequences.is_empty() {
             return Ok(false);
         }
+        self.use_budgets_of(log);
         self.replay(Some(log), &batch, salt, erased)?;
         Ok(true)
     }
@@ -277,10 +297,12 @@ impl RuleReplay {
         erased: &HashSet<String>,
     ) -> Result<(), Failure> {
         let mut state = self.lock();
-        let State { outcomes, withdrawn, seen, tally, spare, lists: recorded, .. } = &mut *state;
+        let State { outcomes, withdrawn, seen, tally, spare, lists: recorded, budgets, .. } = &mut *state;
         let set = self.rules.get();
         let (Ok(rules), Ok(bundle)) = (set.rules(), set.bundle()) else { return Ok(()) };
         let lists = set.lists(rules);
+        let budgets = &budgets.1;
+        budgets.open(rules);
         let filter = Filter { bundle, keys: &self.keys, window: self.plan.window, salt, erased };
         let all: Vec<_> = numbered(batch).collect();
         let work = all.chunks(CHUNK).map(|encoded| (spare.pop().unwrap_or_default(), encoded)).collect();
@@ -322,9 +344,14 @@ impl RuleReplay {
                 Some(first) => recorded.of(rules, first)?.unwrap_or(lists),
                 None => lists,
             };
-            let found = parallel(run.iter().collect(), |piece| {
-                count(&self.plan, (rules, lists, &places), bundle, outcomes, piece)
-            });
+            let counted =
+                |piece| count(&self.plan, (rules, lists, &places), bundle, budgets, outcomes, piece);
+            let found: Vec<Tally> = if rules.set().budgets().len() > 0 {
+                // What is left of a budget depends on the decisions before.
+                run.iter().map(counted).collect()
+            } else {
+                parallel(run.iter().collect(), counted)
+            };
             found.into_iter().for_each(|later| tally.add(later, self.plan.examples));
         }
         drop(pieces);
@@ -343,16 +370,21 @@ fn count(
     plan: &Plan,
     (rules, lists, places): (&Rules, &Lists, &HashMap<&str, usize>),
     bundle: &Bundle,
+    budgets: &Budgets,
     outcomes: &Outcomes,
     piece: &Piece<'_>,
 ) -> Tally {
     let all = piece.records().map(|decision| {
         let score = (bundle.kind() == Kind::Score).then_some(decision.score);
         let seconds = decision.decided_at_us.div_euclid(1_000_000);
-        (decision.features.as_slice(), score, Request { seconds, id: decision.decision_id.as_bytes() })
+        (
+            decision.features.as_slice(),
+            score,
+            Request { seconds, id: decision.decision_id.as_bytes(), exhausted: Exhausted::NONE },
+        )
     });
     let mut tally = Tally::new(rules.rules().len());
-    rules.evaluate_all(lists, all, |at, ruling| {
+    let mut each = |at: usize, ruling: &Decision, exhausted: Exhausted| {
         let Some((key, before, place)) = piece.chosen.get(at) else { return };
         let decision = piece.chunk.record(*place);
         tally.decisions += 1;
@@ -360,6 +392,11 @@ fn count(
         tally.unknown += u64::from(ruling.unknown());
         tally.errors += u64::from(ruling.errors());
         tally.conflicts += u64::from(ruling.conflicts());
+        for budget in exhausted.iter() {
+            if let Some(rule) = rules.set().budgets().nth(budget) {
+                tally.rules[usize::from(rule)].exhausted += 1;
+            }
+        }
         let after = if bundle.kind() == Kind::Action {
             change_of_actions(bundle.catalogue().len(), decision, ruling)
         } else {
@@ -399,7 +436,23 @@ fn count(
         if change.examples.len() < plan.examples {
             change.examples.push(decision.decision_id.clone());
         }
-    });
+    };
+    if rules.set().budgets().len() == 0 {
+        rules.evaluate_all(lists, all, |at, ruling| each(at, ruling, Exhausted::NONE));
+        return tally;
+    }
+    let mut ruling = rules.start();
+    for (at, (row, score, mut request)) in all.enumerate() {
+        request.exhausted = budgets.exhausted(rules.set(), request.seconds);
+        loop {
+            rules.evaluate_with(lists, row, score, request, &mut ruling);
+            match budgets.take(rules.set(), &ruling, request.seconds) {
+                Ok(()) => break,
+                Err(full) => request.exhausted.add(full),
+            }
+        }
+        each(at, &ruling, request.exhausted);
+    }
     tally
 }
 

@@ -22,6 +22,8 @@ pub(super) struct Hits {
     pub(super) before: u64,
     /// Decisions with an effect now or then that would be other ones.
     pub(super) changed: u64,
+    /// Decisions on which it was inactive because its daily budget was used up.
+    pub(super) exhausted: u64,
 }
 
 impl Hits {
@@ -29,6 +31,7 @@ impl Hits {
         self.now += later.now;
         self.before += later.before;
         self.changed += later.changed;
+        self.exhausted += later.exhausted;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use scorer_rules::{ErrorKind, Request, RuleState};
+use scorer_rules::{ErrorKind, Exhausted, Request, RuleState};
 use serde_json::{Value, json};
 
 use super::super::testing::{Recipe, action_recipe, assemble, reseal, score_recipe};
@@ -10,7 +10,8 @@ use super::super::*;
 use crate::budget::{Budget, Unlimited};
 use crate::policy::Mask;
 
-const NOW: Request<'static> = Request { seconds: 1_790_000_000, id: b"payment-1" };
+const NOW: Request<'static> =
+    Request { seconds: 1_790_000_000, id: b"payment-1", exhausted: Exhausted::NONE };
 
 /// `risk(amount, night)` is amount × 2 + night, or -1 without an amount. `bad(x)` loops for 3, traps for 4, and is
 /// beyond float32 for 5 and infinite for 6. `twofold(x)` is 2 × x.

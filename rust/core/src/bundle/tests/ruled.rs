@@ -1,6 +1,6 @@
 //! Rules in bundles: what they read and write, and what is refused.
 
-use scorer_rules::{Request, RuleState};
+use scorer_rules::{Exhausted, Request, RuleState};
 use serde_json::json;
 
 use super::super::testing::{Recipe, action_recipe, assemble, reseal, score_files, score_recipe};
@@ -8,7 +8,8 @@ use super::super::*;
 use crate::budget::Unlimited;
 use crate::policy::{Mask, Salt};
 
-const NOW: Request<'static> = Request { seconds: 1_790_000_000, id: b"payment-1" };
+const NOW: Request<'static> =
+    Request { seconds: 1_790_000_000, id: b"payment-1", exhausted: Exhausted::NONE };
 
 const CHECKOUT: &str = r#"
 name = "checkout"

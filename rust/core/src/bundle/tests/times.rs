@@ -114,7 +114,7 @@ fn the_time_after_a_failed_node_is_not_counted_as_its_time() {
     assert!(after[0] > 0 && after[1..].iter().all(|&nanos| nanos == 0), "{after:?}");
     // Whatever happens before the rules are evaluated is the time of no node.
     std::thread::sleep(Duration::from_millis(2));
-    let request = scorer_rules::Request { seconds: 0, id: b"a" };
+    let request = scorer_rules::Request { seconds: 0, id: b"a", exhausted: scorer_rules::Exhausted::NONE };
     assert!(bundle.apply_rules(&ROW, None, request, &mut scratch).unwrap());
     let times = scratch.node_times().unwrap();
     let rules = bundle.nodes().iter().position(|node| node.kind == "rules").unwrap();
