@@ -428,7 +428,10 @@ fn a_request_that_a_rule_does_not_decide_uses_none_of_its_budget() {
         (&*answer.label, ids(&answer.rules), used(&world)),
         ("review", vec!["explore"], vec![0.0, 0.0])
     );
-    // Another rule decides.
+}
+
+#[test]
+fn a_rule_uses_none_of_its_budget_if_a_stricter_rule_decides() {
     let stricter = "\n[[rules]]\nid = \"strict\"\nwhen = \"amount > 450.0\"\ndecision = \"decline\"\n";
     let both = format!("{}{stricter}", EXPLORING.replace("hit = \"first\"", "hit = \"collect\""));
     let world = exploring(&both, |_| ());
@@ -459,7 +462,7 @@ fn a_request_is_taken_from_all_budgets_or_from_none() {
 #[test]
 fn rows_of_a_batch_use_budgets_and_a_rejected_batch_does_not() {
     let batch = |world: &World, rows: &[f32]| {
-        let rows = DenseRows(3, rows.iter().flat_map(|amount| [*amount, 0.0, 0.0]).collect());
+        let rows = DenseRows(rows.len() as u32, rows.iter().flat_map(|amount| [*amount, 0.0, 0.0]).collect());
         let query = BatchQuery { checkpoint: FRAUD, request_id: "b".to_owned(), entity: "", rows };
         let batch = world.run(world.engine.score_batch(&now(), query))?.value;
         Ok::<_, Rejection>(
