@@ -78,7 +78,14 @@ def serving(app: Any, listener: socket.socket | None = None) -> Iterator[str]:
     """Serve an application from a thread; yield its address."""
     listener = listener or socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", ws="none", proxy_headers=False
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,
+        # Open pages wait for events, and nothing ends these requests here.
+        timeout_graceful_shutdown=1,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
