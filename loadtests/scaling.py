@@ -38,7 +38,7 @@ from loadtests.processor import processor_seconds
 from loadtests.runs import add_run_options, open_run
 from loadtests.sizing import Costs
 from scorer.loadtest.loaded import LoadedServer
-from scorer.loadtest.ratesearch import RateSearch, Server, Window
+from scorer.loadtest.ratesearch import RateSearch, RateWindow, Server
 
 COMMAND: Final = "python -m loadtests.scaling"
 ROUTES: Final = ("list", "nginx", "haproxy")
@@ -60,14 +60,14 @@ class SplitServer:
 
     parts: Sequence[LoadedServer]
 
-    def window(self, rate: float, seconds: float) -> Window:
+    def window(self, rate: float, seconds: float) -> RateWindow:
         """Offer a rate for some seconds. The p99 is that of the slowest server."""
         share = rate / len(self.parts)
         processor, wall = time.process_time(), time.monotonic()
         with ThreadPoolExecutor(len(self.parts)) as pool:
             windows = list(pool.map(lambda part: part.window(share, seconds), self.parts))
         busy = (time.process_time() - processor) / (time.monotonic() - wall)
-        return Window(
+        return RateWindow(
             rate=rate,
             p99_ms=max(window.p99_ms for window in windows),
             failed=sum(window.failed for window in windows) / len(windows),

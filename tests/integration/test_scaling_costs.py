@@ -11,7 +11,7 @@ from loadtests.control_traffic import change, measure, status
 from loadtests.openloop import Load, Method
 from loadtests.scaling import SplitServer
 from scorer.client.testing import FakeServer
-from scorer.loadtest.ratesearch import Window
+from scorer.loadtest.ratesearch import RateWindow
 from scorer.v1 import scoring_pb2 as pb
 
 
@@ -57,12 +57,12 @@ def test_training_is_measured_per_row_and_tree() -> None:
 
 
 def test_the_windows_of_several_servers_are_one_window() -> None:
-    def window(rate: float, seconds: float) -> Window:
+    def window(rate: float, seconds: float) -> RateWindow:
         p99 = {"slow": 9.0, "fast": 1.0}[names.pop()]
-        return Window(rate=rate, p99_ms=p99, failed=p99 / 100, answered=rate, lag_us=p99, busy=0.1)
+        return RateWindow(rate=rate, p99_ms=p99, failed=p99 / 100, answered=rate, lag_us=p99, busy=0.1)
 
     class Part:
-        def window(self, rate: float, seconds: float) -> Window:
+        def window(self, rate: float, seconds: float) -> RateWindow:
             return window(rate, seconds)
 
     names = ["slow", "fast"]

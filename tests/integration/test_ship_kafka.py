@@ -115,9 +115,11 @@ def test_a_broker_that_is_killed_gets_everything_once(
     with shipper(tmp_path, "--config", str(config)) as process:
         wait_until(lambda: mark_of(tmp_path) > 200, "deliveries", seconds=60)
         broker.kill()
+        # Without further records, a fast shipper could have delivered everything before.
+        write_segment(log, 2, 3001, [mixed(n) for n in range(3001, 3061)], sealed=False)
         wait_until(lambda: "next try in" in process.text, "a retry", seconds=60)
         broker.start()
-        wait_until(lambda: mark_of(tmp_path) == 3001, "the rest", seconds=120)
+        wait_until(lambda: mark_of(tmp_path) == 3061, "the rest", seconds=120)
         assert process.stop() == 0, process.text
     assert keys_in(broker, topic) == keys_of(log)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from loadtests.openloop import SHORT
-from scorer.loadtest.ratesearch import CERTAIN, STRIDE, Found, RateSearch, Window, median_rate
+from scorer.loadtest.ratesearch import CERTAIN, STRIDE, Found, RateSearch, RateWindow, median_rate
 
 BASE_MS = 0.8
 
@@ -44,7 +44,7 @@ class FakeServer:
         """The rate whose p99 without noise equals the threshold."""
         return self.saturated * (1 - BASE_MS / threshold_ms)
 
-    def window(self, rate: float, seconds: float) -> Window:
+    def window(self, rate: float, seconds: float) -> RateWindow:
         self.windows += 1
         p99 = BASE_MS / (1 - rate / self.saturated) if rate < self.saturated else float("inf")
         p99 *= float(np.exp(self.random.normal(0, self.noise)))
@@ -52,7 +52,7 @@ class FakeServer:
             p99 += 60.0
         beyond = rate > self.generator
         lag = 40_000.0 if beyond or rate > self.backpressure or self.random.random() < self.late else 50.0
-        return Window(
+        return RateWindow(
             rate=rate,
             # A late generator measures only its own delay.
             p99_ms=p99 + (lag / 1000 if lag > 1000 else 0),
@@ -135,8 +135,8 @@ def test_a_search_that_ends_at_its_limit_gives_an_estimate() -> None:
 
 
 def test_one_outlier_does_not_decide_a_search_that_ends_at_its_limit() -> None:
-    def windows(*p99_ms: float) -> list[Window]:
-        return [Window(rate=1, p99_ms=p99, failed=0, answered=1, lag_us=0, busy=0) for p99 in p99_ms]
+    def windows(*p99_ms: float) -> list[RateWindow]:
+        return [RateWindow(rate=1, p99_ms=p99, failed=0, answered=1, lag_us=0, busy=0) for p99 in p99_ms]
 
     search = RateSearch(FakeServer(1.0), 1_000.0, step=1.0, most_windows=0)
     search.windows = {

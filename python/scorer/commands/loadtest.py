@@ -16,7 +16,7 @@ import typer
 
 if TYPE_CHECKING:
     from scorer.loadtest.plan import LoadPlan
-    from scorer.loadtest.ratesearch import Window
+    from scorer.loadtest.ratesearch import RateWindow
     from scorer.loadtest.settings import LoadSettings
 
 
@@ -222,7 +222,7 @@ def _find_rate(settings: LoadSettings) -> None:
     _announce(plan)
     late = 0
 
-    def told(window: Window) -> None:
+    def told(window: RateWindow) -> None:
         nonlocal late
         late += window.is_late
         typer.echo(_window_line(window, plan.sla_ms), err=True)
@@ -247,7 +247,7 @@ def _find_rate(settings: LoadSettings) -> None:
         raise typer.Exit(2)
 
 
-def _window_line(window: Window, sla_ms: float | None) -> str:
+def _window_line(window: RateWindow, sla_ms: float | None) -> str:
     verdict = "holds" if sla_ms is not None and window.holds(sla_ms) else "does not hold"
     if verdict != "holds" and window.is_late:
         verdict = f"the generator sent {window.lag_us / 1000:.1f} ms late; measured again"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from scorer.loadtest.ratesearch import MOST_LAG_US, Window
+from scorer.loadtest.ratesearch import MOST_LAG_US, RateWindow
 from scorer.loadtest.report import Report
 
 # An overload is worked off when the p99 at a low rate is below this, in microseconds.
@@ -34,14 +34,14 @@ class LoadedServer:
     threads: int = 1
     most_lag_us: float = MOST_LAG_US
 
-    def window(self, rate: float, seconds: float) -> Window:
+    def window(self, rate: float, seconds: float) -> RateWindow:
         """Offer a rate for some seconds."""
         processor, wall = time.process_time(), time.monotonic()
         report = self.run(rate, seconds, self.warmup_seconds)
         busy = (time.process_time() - processor) / (time.monotonic() - wall) / self.threads
         # Fallbacks are answers in time, but do not count as capacity.
         by_model = report.answered - sum(report.fallbacks.values())
-        return Window(
+        return RateWindow(
             rate=rate,
             p99_ms=report.latency_us.p99 / 1000,
             failed=1 - by_model / max(report.requests, 1),

@@ -28,7 +28,7 @@ CERTAIN: Final = ((6, 6), (10, 9), (13, 11))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window:
+class RateWindow:
     """Result of one window.
 
     Attributes:
@@ -63,7 +63,7 @@ class Window:
 class Server(Protocol):
     """A server and its generator, as a search uses them."""
 
-    def window(self, rate: float, seconds: float) -> Window:
+    def window(self, rate: float, seconds: float) -> RateWindow:
         """Offer a rate, in requests per second, for a number of seconds."""
         ...
 
@@ -139,8 +139,8 @@ class RateSearch:
     most_seconds: float = math.inf
     saturating_windows: int = 3
     saturating_seconds: float = 2.0
-    told: Callable[[Window], None] = lambda _: None
-    windows: dict[int, list[Window]] = field(default_factory=dict)
+    told: Callable[[RateWindow], None] = lambda _: None
+    windows: dict[int, list[RateWindow]] = field(default_factory=dict)
     generator_limit: int | None = None
     measured: int = 0
     _end: float = math.inf
@@ -299,11 +299,11 @@ class RateSearch:
     def _is_generators(self, place: int) -> bool:
         return self.generator_limit is not None and place >= self.generator_limit
 
-    def _measure(self, place: int, kept: list[Window], threshold_ms: float) -> None:
+    def _measure(self, place: int, kept: list[RateWindow], threshold_ms: float) -> None:
         """Add a window in which the generator was not late, or record that it cannot offer this rate."""
         rate = self.rate(place)
         seconds = min(max(self.seconds, self.requests / rate), self.longest)
-        tries: list[Window] = []
+        tries: list[RateWindow] = []
         while len(tries) <= self.retries:
             self.measured += 1
             window = self.server.window(rate, seconds)

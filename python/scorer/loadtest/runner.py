@@ -9,7 +9,7 @@ from dataclasses import replace
 from scorer import bridge
 from scorer.loadtest.loaded import LoadedServer
 from scorer.loadtest.plan import LoadPlan, make_plan
-from scorer.loadtest.ratesearch import MOST_LAG_US, RateSearch, Window
+from scorer.loadtest.ratesearch import MOST_LAG_US, RateSearch, RateWindow
 from scorer.loadtest.report import LoadProgress, Report
 from scorer.loadtest.settings import LoadSettings
 
@@ -65,7 +65,7 @@ _WINDOW_REQUESTS = 1_000
 _LONGEST_WINDOW_SECONDS = 10.0
 
 
-def rate_search(plan: LoadPlan, told: Callable[[Window], None]) -> RateSearch:
+def rate_search(plan: LoadPlan, told: Callable[[RateWindow], None]) -> RateSearch:
     """Return a search for the highest rate at which the model answers within an SLA.
 
     Windows have the length and the warm-up that the settings state. Otherwise they last 1.5 s after 0.3 s,
