@@ -515,7 +515,15 @@ impl<'a> Compiler<'a> {
         self.check_effect(&rule, at);
         let mut terms = vec![Term { parsed: parsed?, origin: Origin::Text(&source.when) }];
         terms.extend(of_amount);
-        (self.faults.len() == before).then_some(Draft { rule, at, terms, removed, on_action, window, rollout })
+        (self.faults.len() == before).then_some(Draft {
+            rule,
+            at,
+            terms,
+            removed,
+            on_action,
+            window,
+            rollout,
+        })
     }
 
     /// Whether an expression reads a factor of the action. Such a rule may not write anything else.
