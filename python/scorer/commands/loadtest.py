@@ -250,7 +250,7 @@ def _find_rate(settings: LoadSettings) -> None:
 def _window_line(window: RateWindow, sla_ms: float | None) -> str:
     verdict = "holds" if sla_ms is not None and window.holds(sla_ms) else "does not hold"
     if verdict != "holds" and window.is_late:
-        verdict = f"the generator sent {window.lag_us / 1000:.1f} ms late; measured again"
+        verdict = f"the generator sent {window.lag_us / 1000:.1f} ms late"
     failed = f", {window.failed:.1%} without an answer of the model" if window.failed else ""
     return f"{window.rate:>10,.0f}/s  p99 {window.p99_ms:.2f} ms{failed}: {verdict}"
 

@@ -692,7 +692,6 @@ fn accepted() {
     set(disjoint);
     let narrow_first = "hit = \"first\"\n[[rules]]\nid = \"a\"\nwhen = \"amount > 9.0\"\n[[rules]]\nid = \"b\"\nwhen = \"amount > 5.0\"\n[[rules]]\nid = \"c\"\nwhen = \"amount > 5.0 || night\"\n";
     set(narrow_first);
-    // A rule for a part of the requests does not make a later one useless.
     // A rule with a budget does not make those below it superfluous, because it is not always active.
     let budget = "hit = \"first\"\n[[rules]]\nid = \"a\"\nwhen = \"amount > 5.0\"\ndecision = \"approve\"\ndaily = 1\n[[rules]]\nid = \"b\"\nwhen = \"amount > 9.0\"\n";
     assert_eq!(set(budget).rules().len(), 2);
@@ -705,6 +704,7 @@ fn accepted() {
         .collect();
     let faults = compile(&format!("name = \"checkout\"\ndecisions = [\"approve\"]\n{many}")).unwrap_err();
     assert!(faults.contains("65 rules have a daily budget, more than 64"), "{faults}");
+    // A rule for a part of the requests does not make a later one useless.
     let partial = "hit = \"first\"\n[[rules]]\nid = \"a\"\nwhen = \"amount > 5.0\"\nrollout = 10.0\n[[rules]]\nid = \"b\"\nwhen = \"amount > 9.0\"\n";
     set(partial);
 }

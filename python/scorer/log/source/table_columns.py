@@ -29,7 +29,6 @@ DECISION_COLUMNS: Final = (
     "features",
     "pmf",
     "eligible",
-    "applied_rules",
     "requested",
     "entity",
 )
@@ -48,11 +47,10 @@ def decision_columns(rows: pa.Table, base: int) -> tuple[DecisionColumns, list[s
     label, labels = _coded(told)
     ids = rows["decision_id"]
     eligible = [mask_of(one) for one in rows["eligible"].to_pylist()]
-    # Rows that a version without rules wrote have neither column.
-    ruled = rows["applied_rules"].is_valid().to_pylist()
+    # Without rules, or in rows that a version without the column wrote, these are the eligible actions.
     requested = [
-        mask_of(own) if of else mask
-        for own, of, mask in zip(rows["requested"].to_pylist(), ruled, eligible, strict=True)
+        mask if own is None else mask_of(own)
+        for own, mask in zip(rows["requested"].to_pylist(), eligible, strict=True)
     ]
     columns = DecisionColumns(
         sequence=_sequence(rows, base),
