@@ -167,7 +167,20 @@ def columns(log: Any, point: str, **how: Any) -> list[str]:
 
 
 OUTCOME_ROW = ("key", "value", "revision", "proof")
-ROW = ("key", "at", "fingerprint", "fallback", "action", "propensity", "features", "pmf", "id", "entity")
+MASKS = ("eligible", "requested")
+ROW = (
+    "key",
+    "at",
+    "fingerprint",
+    "fallback",
+    "action",
+    "propensity",
+    "features",
+    "pmf",
+    "id",
+    "entity",
+    *MASKS,
+)
 
 
 def list_of(column: Any, at: int) -> Any:
